@@ -1,0 +1,90 @@
+"""What a user can meet, as one small tree.
+
+    TopotuneError               one clear first line, an optional hint, an exit code
+    ├── UsageError              wrong use: flags, values, launcher environments (exit 2)
+    │   ├── InputFileError      a file from outside that cannot be taken: file, place, value (exit 2)
+    │   │   └── PlanError       … and it should have been a plan
+    │   └── OutputFileError     a place where nothing can or may be written (exit 2)
+    └── RunError                the work itself failed (exit 1)
+        ├── RankFailedError     a rank died: which, how, and what it printed last
+        └── WrongResultError    a schedule or candidate that does not compute an allreduce
+
+A programmer's mistake is an ``assert``; it is not part of this tree.
+"""
+
+from pathlib import Path
+
+
+class TopotuneError(Exception):
+    """Root of everything topotune raises on purpose.
+
+    Args:
+        message: one line: what, where, and the values (both sides of a conflict).
+        hint: what to try, or None.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(TopotuneError, ValueError):
+    """Wrong use or bad input."""
+
+    exit_code = 2
+
+
+class InputFileError(UsageError):
+    """A file from outside that cannot be taken.
+
+    Args:
+        path: the file.
+        problem: what is wrong, with the values.
+        place: where inside the file (``groups[0].allreduce[3].min_bytes``, ``line 7``), or None.
+        hint: what to do.
+    """
+
+    def __init__(
+        self, path: str | Path, problem: str, *, place: str | None = None, hint: str | None = None
+    ) -> None:
+        where = f"{path}: {place}: " if place else f"{path}: "
+        super().__init__(where + problem, hint=hint)
+        self.path = str(path)
+        self.place = place
+        self.problem = problem
+
+
+class PlanError(InputFileError):
+    """A file that should have been a plan and cannot be used as one."""
+
+
+class OutputFileError(UsageError, OSError):
+    """A place where nothing can or may be written."""
+
+
+class RunError(TopotuneError, RuntimeError):
+    """The work itself failed."""
+
+
+class RankFailedError(RunError):
+    """A rank died.
+
+    Args:
+        rank: which one.
+        cause: how it ended (``killed by SIGKILL``, ``exit code 3``).
+        last_output: the last lines it printed, or "".
+    """
+
+    def __init__(self, rank: int, cause: str, last_output: str = "") -> None:
+        tail = last_output.strip().splitlines()
+        said = f"; it printed last: {tail[-1].strip()[:300]}" if tail else ""
+        super().__init__(f"rank {rank} failed: {cause}{said}")
+        self.rank = rank
+        self.last_output = last_output
+
+
+class WrongResultError(RunError):
+    """A schedule or candidate that does not compute an allreduce."""

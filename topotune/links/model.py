@@ -1,0 +1,111 @@
+"""What the links between ranks cost: the fitted values that prediction, bounds and plans work on (no torch here)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinkCost:
+    """Time of one message over an otherwise idle link: piecewise affine in its size, jumps allowed.
+
+    Segment i holds for sizes in ``[from_bytes[i], from_bytes[i+1])`` and costs ``alpha_s[i] + beta_s_per_byte[i] * size``.
+
+    Attributes:
+        from_bytes: first size of each segment, ascending, the first 0.
+        alpha_s: seconds, never negative.
+        beta_s_per_byte: seconds per byte, never negative.
+        alpha_ci_s, bandwidth_ci_bytes_per_s: 95 % intervals of the latency (small messages) and of the bandwidth
+            (largest messages); None where there were too few samples.
+        max_relative_error: worst |fit / median - 1| over the measured sizes.
+    """
+
+    from_bytes: tuple[int, ...]
+    alpha_s: tuple[float, ...]
+    beta_s_per_byte: tuple[float, ...]
+    alpha_ci_s: tuple[float, float] | None = None
+    bandwidth_ci_bytes_per_s: tuple[float, float] | None = None
+    max_relative_error: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (len(self.from_bytes) == len(self.alpha_s) == len(self.beta_s_per_byte) >= 1):
+            raise ValueError("a link cost needs as many alphas and betas as segments, and one at least")
+        if self.from_bytes[0] != 0 or list(self.from_bytes) != sorted(set(self.from_bytes)):
+            raise ValueError(f"segments start at {self.from_bytes}: must ascend from 0")
+        if min(self.alpha_s) < 0 or min(self.beta_s_per_byte) < 0:
+            raise ValueError(f"negative cost: alpha {self.alpha_s}, beta {self.beta_s_per_byte}")
+
+    def time_s(self, message_bytes: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Seconds for messages of these sizes (any shape; bytes)."""
+        sizes = np.asarray(message_bytes, dtype=np.float64)
+        segment = np.searchsorted(np.asarray(self.from_bytes), sizes, side="right") - 1
+        alpha = np.asarray(self.alpha_s)[segment]
+        beta = np.asarray(self.beta_s_per_byte)[segment]
+        time: npt.NDArray[np.float64] = alpha + beta * sizes
+        return time
+
+    @property
+    def latency_s(self) -> float:
+        """Cost of the smallest message."""
+        return self.alpha_s[0]
+
+    @property
+    def bandwidth_bytes_per_s(self) -> float:
+        """Slope of the last segment; infinite where no cost per byte was seen."""
+        return 1.0 / self.beta_s_per_byte[-1] if self.beta_s_per_byte[-1] > 0 else float("inf")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SharedCapacity:
+    """Something that several pairs share when they send at once: a NIC, an uplink, the memory of one machine.
+
+    Attributes:
+        name: in words, as it will stand in reports (``memory of node a``, ``link of node b, sending``).
+        capacity_bytes_per_s: what all its pairs together get.
+        pairs: the directed (src, dst) rank pairs that load it.
+        is_limit: True where the figure is a limit of the hardware or network that no algorithm can pass (then a
+            bound may use it); False where it is only what this software reached (then only predictions use it).
+    """
+
+    name: str
+    capacity_bytes_per_s: float
+    pairs: frozenset[tuple[int, int]]
+    is_limit: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LinkModel:
+    """Costs between every two ranks.
+
+    Attributes:
+        num_ranks: n >= 1.
+        classes: the distinct costs.
+        pair_class: ``pair_class[src][dst]`` indexes ``classes``; the diagonal is -1.
+        class_names: one a class, in words (``within a node``, ``between nodes``).
+        shared: what limits concurrent transfers.
+        node_of_rank: node number of each rank (0-based, by verified shared-memory handshake).
+        reduce_s_per_byte: cost of combining one received byte with one of one's own.
+        call_overhead_s: fixed cost of one collective call, beyond its transfers.
+    """
+
+    num_ranks: int
+    classes: tuple[LinkCost, ...]
+    pair_class: tuple[tuple[int, ...], ...]
+    class_names: tuple[str, ...]
+    node_of_rank: tuple[int, ...]
+    shared: tuple[SharedCapacity, ...] = ()
+    reduce_s_per_byte: float = 0.0
+    call_overhead_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if len(self.pair_class) != self.num_ranks or any(len(row) != self.num_ranks for row in self.pair_class):
+            raise ValueError(f"pair_class is not {self.num_ranks} x {self.num_ranks}")
+        if len(self.class_names) != len(self.classes):
+            raise ValueError("each class needs one name")
+        if len(self.node_of_rank) != self.num_ranks:
+            raise ValueError(f"node_of_rank names {len(self.node_of_rank)} ranks, not {self.num_ranks}")
+
+    def cost(self, src: int, dst: int) -> LinkCost:
+        """Cost of the directed pair ``src`` → ``dst``."""
+        return self.classes[self.pair_class[src][dst]]
