@@ -1,1 +1,35 @@
-"""schedule."""
+"""Schedules: allreduces written down as data, a generator per algorithm, a proof of each."""
+
+from topotune.schedule.catalog import build, groupings, schedule_candidates
+from topotune.schedule.document import from_document, read_schedule, to_document
+from topotune.schedule.doubling import halving_doubling, recursive_doubling
+from topotune.schedule.hierarchical import hierarchical
+from topotune.schedule.interpret import interpret
+from topotune.schedule.model import COPY, REDUCE, SCHEMA, SCHEMA_VERSION, Params, ParamValue, Schedule
+from topotune.schedule.ring import ring
+from topotune.schedule.tree import double_binary_tree
+from topotune.schedule.verify import Violation, verify
+
+__all__ = [
+    "COPY",
+    "REDUCE",
+    "SCHEMA",
+    "SCHEMA_VERSION",
+    "ParamValue",
+    "Params",
+    "Schedule",
+    "Violation",
+    "build",
+    "double_binary_tree",
+    "from_document",
+    "groupings",
+    "halving_doubling",
+    "hierarchical",
+    "interpret",
+    "read_schedule",
+    "recursive_doubling",
+    "ring",
+    "schedule_candidates",
+    "to_document",
+    "verify",
+]
