@@ -1,0 +1,48 @@
+# make plan      the main job on this machine: a plan in about a minute of tuning
+# make test      the tests (under 10 minutes on 2 cores); make test-all adds the slow groups
+# make lint types  what else continuous integration runs
+#
+# PIP_ARGS    options for pip (a folder of wheels, a mirror, …)
+# VENV_ARGS   options for python -m venv (--system-site-packages: take the torch that is there)
+# NPROC       ranks that `make plan` tunes for
+
+PYTHON ?= python3
+VENV ?= .venv
+PIP_ARGS ?=
+VENV_ARGS ?=
+NPROC ?= 4
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) -c constraints.txt
+
+.PHONY: plan test test-all lint types clean
+
+plan: $(VENV)/.installed
+	$(BIN)/topotune tune --nproc-per-node $(NPROC) -o plan.json
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -q
+
+test-all: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -q -m "slow or not slow"
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-test
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV_ARGS) $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.installed-test: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e '.[test]'
+	@touch $(VENV)/.installed $@
