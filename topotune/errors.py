@@ -9,10 +9,13 @@
         ├── RankFailedError     a rank died: which, how, and what it printed last
         └── WrongResultError    a schedule or candidate that does not compute an allreduce
 
-A programmer's mistake is an ``assert``; it is not part of this tree.
+A programmer's mistake is an ``assert``; it is not part of this tree. Errors can be pickled, and made again
+from their ``arguments``, so that one which a rank raises reaches the user from another process as it was.
 """
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 
 class TopotuneError(Exception):
@@ -29,6 +32,15 @@ class TopotuneError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    @property
+    def arguments(self) -> "tuple[list[Any], dict[str, Any]]":
+        """What the error was made of: positional and keyword arguments, plain values."""
+        return [self.message], {"hint": self.hint}
+
+    def __reduce__(self) -> "tuple[partial[TopotuneError], tuple[Any, ...]]":
+        positional, keywords = self.arguments
+        return partial(type(self), **keywords), tuple(positional)
 
 
 class UsageError(TopotuneError, ValueError):
@@ -56,9 +68,19 @@ class InputFileError(UsageError):
         self.place = place
         self.problem = problem
 
+    @property
+    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """What the error was made of."""
+        return [self.path, self.problem], {"place": self.place, "hint": self.hint}
+
 
 class PlanError(InputFileError):
-    """A file that should have been a plan and cannot be used as one."""
+    """A file that should have been a plan and cannot be used as one; the hint says how to make one."""
+
+    def __init__(
+        self, path: str | Path, problem: str, *, place: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(path, problem, place=place, hint=hint or "topotune tune -o plan.json makes a plan")
 
 
 class OutputFileError(UsageError, OSError):
@@ -83,7 +105,13 @@ class RankFailedError(RunError):
         said = f"; it printed last: {tail[-1].strip()[:300]}" if tail else ""
         super().__init__(f"rank {rank} failed: {cause}{said}")
         self.rank = rank
+        self.cause = cause
         self.last_output = last_output
+
+    @property
+    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """What the error was made of."""
+        return [self.rank, self.cause, self.last_output], {}
 
 
 class WrongResultError(RunError):

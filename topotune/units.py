@@ -1,7 +1,7 @@
 """Bytes, seconds and rates: the only place that turns text into numbers and numbers into text.
 
 Inside topotune everything is SI (bytes, seconds, bytes/s). Sizes are written in KiB/MiB/GiB (1024), rates in
-GB/s = 1e9 bytes/s, times in µs/ms/s. When reading, a bare ``K``, ``M``, ``G`` is binary, as in nccl-tests' ``-b``.
+GB/s = 1e9 bytes/s, times in µs/ms/s. When reading, bare ``K``, ``M``, ``G`` are binary, as in nccl-tests.
 """
 
 import math
@@ -54,7 +54,9 @@ def parse_sizes(text: str) -> tuple[int, ...]:
             sizes.add(parse_bytes(part))
             continue
         if len(bounds) > 3:
-            raise UsageError(f"{part!r} is no range of sizes", hint="write FROM:TO or FROM:TO:FACTOR, as in 1K:64M:4")
+            raise UsageError(
+                f"{part!r} is no range of sizes", hint="write FROM:TO or FROM:TO:FACTOR, as in 1K:64M:4"
+            )
         first, last = parse_bytes(bounds[0]), parse_bytes(bounds[1])
         factor = 2
         if len(bounds) == 3:
@@ -91,18 +93,20 @@ def parse_seconds(text: str) -> float:
 
 def format_bytes(num_bytes: float) -> str:
     """Bytes as people write them: ``"64 MiB"``, ``"1.5 KiB"``, ``"100 B"``."""
-    for unit, name in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
-        if num_bytes >= unit:
-            return f"{_short(num_bytes / unit)} {name}"
-    return f"{_short(num_bytes)} B"
+    value, name = float(num_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if round(value) < KIB:  # rounded, or the largest size below 1 MiB would be 1024 KiB
+            break
+        value, name = value / KIB, larger
+    return f"{_short(value)} {name}"
 
 
 def format_seconds(seconds: float) -> str:
     """Seconds in the unit that fits: ``"512 µs"``, ``"1.23 ms"``, ``"2.5 s"``."""
     magnitude = abs(seconds)
-    if magnitude < 1e-3:
+    if magnitude < 0.9995e-3:  # what three digits round up to 1 ms is one
         return f"{_short(seconds * 1e6)} µs"
-    if magnitude < 1.0:
+    if magnitude < 0.9995:
         return f"{_short(seconds * 1e3)} ms"
     return f"{_short(seconds)} s"
 
@@ -112,6 +116,21 @@ def format_rate(bytes_per_s: float) -> str:
     if bytes_per_s < 1e8:
         return f"{_short(bytes_per_s / 1e6)} MB/s"
     return f"{_short(bytes_per_s / 1e9)} GB/s"
+
+
+def format_line_rate(bits_per_s: float) -> str:
+    """The rate of a network port as its label says it: ``"400 Gbit/s"``, ``"200 Mbit/s"``."""
+    if bits_per_s < 1e9:
+        return f"{_short(bits_per_s / 1e6)} Mbit/s"
+    return f"{_short(bits_per_s / 1e9)} Gbit/s"
+
+
+def format_bit_rate(bytes_per_s: float) -> str:
+    """A rate as networks are sold: ``"200 Mbit/s"``, ``"25 Gbit/s"``."""
+    bits_per_s = 8 * bytes_per_s
+    if bits_per_s < 1e9:
+        return f"{_short(bits_per_s / 1e6)} Mbit/s"
+    return f"{_short(bits_per_s / 1e9)} Gbit/s"
 
 
 def _short(value: float) -> str:

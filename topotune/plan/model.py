@@ -2,10 +2,23 @@
 
 A plan is read inside training jobs, so nothing here may import more than the standard library.
 Field by field as in docs/plan-format.md; ``topotune schema plan`` prints the JSON Schema.
+
+Every value checks itself with `topotune.plan.rules` when it is made (`BrokenRule`, a ValueError), so
+that a plan which exists can be written, read back and used.
 """
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from topotune.plan.rules import (
+    evidence_problem,
+    group_problem,
+    hard_fingerprint_problem,
+    plan_problem,
+    refuse,
+    row_problem,
+    shape_problem,
+)
 
 SCHEMA = "topotune/plan"
 SCHEMA_VERSION = 1
@@ -13,6 +26,7 @@ SCHEMA_VERSION = 1
 Collective = Literal["allreduce", "reduce_scatter", "allgather"]
 COLLECTIVES: tuple[Collective, ...] = ("allreduce", "reduce_scatter", "allgather")
 DEFAULT_ALGORITHM = "default"
+NO_BOUND_COMPUTED = "no bound was computed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,12 +72,23 @@ class Evidence:
     backward_ratio_ci: tuple[float, float] | None = None
     busy_ratio: float | None = None
 
+    def __post_init__(self) -> None:
+        refuse(evidence_problem(self))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One size range ``[min_bytes, max_bytes)`` of a table; ``max_bytes`` None is unbounded.
+    """One size range of a table.
 
-    ``percent_of_optimum`` and ``bottleneck`` are None where there is no bound; ``no_bound_reason`` then says why.
+    Attributes:
+        min_bytes: the smallest message of the range.
+        max_bytes: the first size beyond it; None is unbounded.
+        algorithm: what runs (``default``, ``ring``, …).
+        params: of the algorithm; what is left out is as the generator has it.
+        percent_of_optimum: share of the provable optimum that was reached; None where there is no bound.
+        bottleneck: what bounds it; None where there is no bound.
+        no_bound_reason: why one of the two is None (``no bound was computed`` where nobody says); else None.
+        evidence: what was measured; None where nothing was.
     """
 
     min_bytes: int
@@ -74,6 +99,11 @@ class Row:
     bottleneck: Bottleneck | None = None
     no_bound_reason: str | None = None
     evidence: Evidence | None = None
+
+    def __post_init__(self) -> None:
+        if self.no_bound_reason is None and (self.percent_of_optimum is None or self.bottleneck is None):
+            object.__setattr__(self, "no_bound_reason", NO_BOUND_COMPUTED)
+        refuse(row_problem(self))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,20 +122,43 @@ class GroupShape:
     ranks_per_node: int
     stride: int
 
+    def __post_init__(self) -> None:
+        refuse(shape_problem(self))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """The tables of one shape of process group. A table that was not tuned is None (absent in JSON)."""
+    """The tables of one shape of process group. A table that was not tuned is None (absent in JSON).
+
+    Attributes:
+        shape: of the groups that these tables are for.
+        allreduce: rows by size, without gaps from 0 to unbounded; only ``default`` in the other two tables.
+        reduce_scatter: likewise; the message is all ranks' parts together.
+        allgather: likewise; the message is all ranks' parts together.
+    """
 
     shape: GroupShape
     allreduce: tuple[Row, ...] | None = None
     reduce_scatter: tuple[Row, ...] | None = None
     allgather: tuple[Row, ...] | None = None
 
+    def __post_init__(self) -> None:
+        refuse(group_problem(self))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinkClass:
-    """One fitted class of links, with 95 % intervals."""
+    """One fitted class of links, with 95 % intervals.
+
+    Attributes:
+        name: in words (``within a node``, ``between nodes``).
+        num_pairs: directed pairs of ranks in it.
+        latency_s: of the smallest message.
+        latency_ci_s: interval of that; None where there were too few samples.
+        bandwidth_bytes_per_s: of the largest messages, one direction.
+        bandwidth_ci_bytes_per_s: interval of that; None where there were too few samples.
+        max_relative_error: worst deviation of the fit from a median over all sizes (0.1 = 10 %).
+    """
 
     name: str
     num_pairs: int
@@ -118,7 +171,14 @@ class LinkClass:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ddp:
-    """Bucket sizes for DDP: ``bucket_caps_mb`` None keeps torch's own default."""
+    """Bucket sizes for DDP.
+
+    Attributes:
+        bucket_caps_mb: MiB, first bucket first; None keeps torch's own default.
+        layout_bytes: the buckets that result, in the order in which they become ready.
+        projected_from: measured message sizes that the choice was projected from.
+        evidence: a step with these buckets against one with torch's own.
+    """
 
     bucket_caps_mb: tuple[float, ...] | None = None
     layout_bytes: tuple[int, ...] | None = None
@@ -128,7 +188,16 @@ class Ddp:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HardFingerprint:
-    """What must be equal, or the plan is not applied."""
+    """What must be equal, or the plan is not applied.
+
+    Attributes:
+        backend: of torch.distributed (``gloo``, ``nccl``).
+        device_kind: ``cpu``, or ``cuda (NVIDIA H200)``.
+        device_count: GPUs of a node, or its logical CPUs; the least over the nodes.
+        world_size: number of ranks.
+        ranks_per_node: on each node, in the order of their numbers.
+        collective_library: with major.minor (``gloo (torch 2.13)``, ``nccl 2.27``).
+    """
 
     backend: str
     device_kind: str
@@ -137,10 +206,20 @@ class HardFingerprint:
     ranks_per_node: tuple[int, ...]
     collective_library: str
 
+    def __post_init__(self) -> None:
+        refuse(hard_fingerprint_problem(self))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SoftFingerprint:
-    """What may differ, with one warning."""
+    """What may differ, with one warning.
+
+    Attributes:
+        hosts: name of each node's host, in the order of their numbers.
+        driver: version of the NVIDIA driver; None without one.
+        kernel: release of the operating system's kernel; None where it is not known.
+        torch: full version of torch.
+    """
 
     hosts: tuple[str, ...]
     driver: str | None
@@ -150,7 +229,12 @@ class SoftFingerprint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fingerprint:
-    """For which cluster a plan is."""
+    """For which cluster a plan is.
+
+    Attributes:
+        hard: what must be equal, or the plan is not applied.
+        soft: what may differ, with one warning; what is bound to hosts is dropped if they differ.
+    """
 
     hard: HardFingerprint
     soft: SoftFingerprint
@@ -166,8 +250,8 @@ class Certificate:
         correction: name of the correction for their number (``holm``, ``bonferroni``).
         confidence: of the corrected intervals (0.95).
         min_gain: margin that an interval had to clear (0.02 = 2 %).
-        false_win_rate: share of default-against-default comparisons that were called a win on this cluster; None
-            if that was not measured.
+        false_win_rate: share of default-against-default comparisons that were called a win on this cluster;
+            None if that was not measured.
         false_win_rate_ci: its 95 % interval.
         num_null_trials: how many such comparisons.
     """
@@ -184,7 +268,16 @@ class Certificate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Context:
-    """When and with what a plan was made."""
+    """When and with what a plan was made.
+
+    Attributes:
+        created: ISO 8601, UTC.
+        topotune_version: that made it.
+        seed: of all random choices.
+        budget_s: the time that tuning was allowed.
+        elapsed_s: the time that it took.
+        versions: of the libraries in use.
+    """
 
     created: str
     topotune_version: str
@@ -196,7 +289,18 @@ class Context:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What training reads. ``groups[0]`` is the world group; ``rank_order`` None keeps ranks as numbered."""
+    """What training reads.
+
+    Attributes:
+        groups: the tables; the first is the world group.
+        fingerprint: for which cluster the plan is.
+        certificate: how the choice was confirmed.
+        context: when and with what it was made.
+        links: fitted classes of links.
+        ddp: bucket sizes; None where they were not tuned.
+        rank_order: position → rank, for a better placement; None keeps ranks as numbered.
+        warnings: what a reader should know, one line each.
+    """
 
     groups: tuple[Group, ...]
     fingerprint: Fingerprint
@@ -206,3 +310,6 @@ class Plan:
     ddp: Ddp | None = None
     rank_order: tuple[int, ...] | None = None
     warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        refuse(plan_problem(self))

@@ -1,0 +1,206 @@
+"""Valid plans for property tests."""
+
+import itertools
+
+from hypothesis import strategies as st
+
+from topotune.plan import (
+    Bottleneck,
+    Certificate,
+    Context,
+    Ddp,
+    Evidence,
+    Fingerprint,
+    Group,
+    GroupShape,
+    HardFingerprint,
+    LinkClass,
+    Plan,
+    Row,
+    SoftFingerprint,
+)
+from topotune.plan.algorithms import ACROSS
+
+texts = st.text(st.characters(exclude_categories=("C", "Zl", "Zp")), max_size=20)
+seconds = st.floats(min_value=1e-9, max_value=1e6)
+ratios = st.floats(min_value=1e-3, max_value=1e3)
+intervals = st.tuples(ratios, ratios).map(lambda ends: (min(ends), max(ends)))
+shares = st.floats(min_value=0, max_value=1)
+sizes = st.integers(min_value=1, max_value=2**50)
+counts = st.integers(min_value=1, max_value=10**6)
+
+
+def size_tuples(min_size=0):
+    return st.lists(sizes, min_size=min_size, max_size=4).map(tuple)
+
+
+@st.composite
+def partitions(draw, num_ranks):
+    ranks = draw(st.permutations(range(num_ranks)))
+    cuts = sorted(draw(st.sets(st.integers(1, num_ranks - 1)))) if num_ranks > 1 else []
+    ends = [*cuts, num_ranks]
+    return [list(ranks[start:end]) for start, end in zip([0, *cuts], ends, strict=True)]
+
+
+def algorithms(num_ranks):
+    """(algorithm, params) that run on this many ranks."""
+    pieces = st.integers(1, 64)
+    return st.one_of(
+        st.sampled_from(
+            [
+                "default",
+                "recursive_doubling",
+                "halving_doubling",
+                "native_reduce_broadcast",
+                "native_reduce_scatter_allgather",
+                "native_allgather_reduce",
+            ]
+        ).map(lambda name: (name, {})),
+        st.fixed_dictionaries({}, optional={"channels": st.integers(1, 8), "pieces": pieces}).map(
+            lambda params: ("ring", params)
+        ),
+        st.fixed_dictionaries({}, optional={"pieces": pieces}).map(
+            lambda params: ("double_binary_tree", params)
+        ),
+        st.fixed_dictionaries(
+            {"groups": partitions(num_ranks)}, optional={"across": st.sampled_from(ACROSS), "pieces": pieces}
+        ).map(lambda params: ("hierarchical", params)),
+        partitions(num_ranks).map(lambda groups: ("native_hierarchical", {"groups": groups})),
+    )
+
+
+evidences = st.builds(
+    Evidence,
+    median_s=seconds,
+    default_median_s=seconds,
+    ratio=ratios,
+    ratio_ci=intervals,
+    num_samples=counts,
+    measured_bytes=sizes,
+    extrapolated=st.booleans(),
+    predicted_s=st.none() | seconds,
+    confirmed_bytes=size_tuples(),
+    backward_ratio_ci=st.none() | intervals,
+    busy_ratio=st.none() | ratios,
+)
+bottlenecks = st.builds(Bottleneck, text=texts, cut=st.lists(texts, max_size=3).map(tuple))
+
+
+@st.composite
+def rows(draw, min_bytes, max_bytes, algorithm_and_params):
+    algorithm, params = draw(algorithm_and_params)
+    bounded = draw(st.booleans())
+    return Row(
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        algorithm=algorithm,
+        params=params,
+        percent_of_optimum=draw(st.floats(min_value=0.1, max_value=120)) if bounded else None,
+        bottleneck=draw(bottlenecks) if bounded or draw(st.booleans()) else None,
+        no_bound_reason=None if bounded else draw(st.none() | texts),
+        evidence=draw(st.none() | evidences),
+    )
+
+
+@st.composite
+def tables(draw, algorithm_and_params):
+    bounds = [0, *sorted(draw(st.sets(sizes, max_size=4))), None]
+    return tuple(draw(rows(low, high, algorithm_and_params)) for low, high in itertools.pairwise(bounds))
+
+
+@st.composite
+def groups(draw, shape):
+    default = st.just(("default", {}))
+    return Group(
+        shape=shape,
+        allreduce=draw(st.none() | tables(algorithms(shape.num_ranks))),
+        reduce_scatter=draw(st.none() | tables(default)),
+        allgather=draw(st.none() | tables(default)),
+    )
+
+
+@st.composite
+def plans(draw):
+    ranks_per_node = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
+    world_size, num_nodes = sum(ranks_per_node), len(ranks_per_node)
+    world = GroupShape(
+        num_ranks=world_size,
+        num_nodes=num_nodes,
+        ranks_per_node=ranks_per_node[0] if len(set(ranks_per_node)) == 1 else 0,
+        stride=1,
+    )
+    within_node = GroupShape(num_ranks=1, num_nodes=1, ranks_per_node=1, stride=0)
+    shapes = [world, within_node] if draw(st.booleans()) else [world]
+    return Plan(
+        groups=tuple(draw(groups(shape)) for shape in shapes),
+        fingerprint=Fingerprint(
+            hard=HardFingerprint(
+                backend=draw(texts),
+                device_kind=draw(texts),
+                device_count=draw(counts),
+                world_size=world_size,
+                ranks_per_node=ranks_per_node,
+                collective_library=draw(texts),
+            ),
+            soft=SoftFingerprint(
+                hosts=tuple(draw(texts) for _ in ranks_per_node),
+                driver=draw(st.none() | texts),
+                kernel=draw(st.none() | texts),
+                torch=draw(texts),
+            ),
+        ),
+        certificate=draw(
+            st.builds(
+                Certificate,
+                method=texts,
+                num_comparisons=counts,
+                correction=texts,
+                confidence=shares,
+                min_gain=shares,
+                false_win_rate=st.none() | shares,
+                false_win_rate_ci=st.none()
+                | st.tuples(shares, shares).map(lambda ends: (min(ends), max(ends))),
+                num_null_trials=st.integers(0, 1000),
+            )
+        ),
+        context=draw(
+            st.builds(
+                Context,
+                created=texts,
+                topotune_version=texts,
+                seed=st.integers(0, 2**63 - 1),
+                budget_s=seconds | st.integers(0, 1000),
+                elapsed_s=seconds,
+                versions=st.dictionaries(texts, texts, max_size=3),
+            )
+        ),
+        links=tuple(
+            draw(
+                st.lists(
+                    st.builds(
+                        LinkClass,
+                        name=texts,
+                        num_pairs=counts,
+                        latency_s=st.just(0.0) | seconds,
+                        latency_ci_s=st.none() | intervals,
+                        bandwidth_bytes_per_s=st.floats(min_value=1, max_value=1e13),
+                        bandwidth_ci_bytes_per_s=st.none() | intervals,
+                        max_relative_error=st.none() | shares,
+                    ),
+                    max_size=2,
+                )
+            )
+        ),
+        ddp=draw(
+            st.none()
+            | st.builds(
+                Ddp,
+                bucket_caps_mb=st.none() | st.lists(ratios, min_size=1, max_size=3).map(tuple),
+                layout_bytes=st.none() | size_tuples(1),
+                projected_from=st.none() | size_tuples(1),
+                evidence=st.none() | evidences,
+            )
+        ),
+        rank_order=draw(st.none() | st.permutations(range(world_size)).map(tuple)),
+        warnings=tuple(draw(st.lists(texts, max_size=2))),
+    )
