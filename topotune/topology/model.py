@@ -1,7 +1,7 @@
-"""The topology of a machine or cluster: vertices and directed links, as found, with where each fact came from.
+"""The topology of a machine or cluster: vertices and directed links, as found, each fact with its origin.
 
-A fact that nobody established is ``None``; nothing is guessed. Everything else people ask (paths between GPUs,
-counts, fingerprints) is derived from this in the modules beside it.
+A fact that nobody established is ``None``; nothing is guessed. Everything else people ask (paths between
+GPUs, counts, fingerprints) is derived from this in the modules beside it.
 """
 
 from dataclasses import dataclass, field
@@ -77,6 +77,7 @@ class Link:
         lanes: parallel links folded into this one (NVLink count, PCIe width).
         bandwidth_bytes_per_s: in this direction, total over the lanes.
         latency_s: one way.
+        distance: between NUMA nodes, as the firmware rates it (ACPI SLIT: 10 is local).
         origin: how the figures became known.
     """
 
@@ -86,6 +87,7 @@ class Link:
     lanes: int | None = None
     bandwidth_bytes_per_s: float | None = None
     latency_s: float | None = None
+    distance: int | None = None
     origin: Origin = "observed"
 
 
@@ -93,7 +95,8 @@ class Link:
 class Source:
     """Where a topology came from: a live probe, a captured tree, somebody's file.
 
-    ``facts`` holds what describes the machine but is no vertex (kernel, driver, CPU model, memory, container or VM).
+    ``facts`` holds what describes the machine but is no vertex (kernel, driver, CPU model, memory, container
+    or VM).
     """
 
     kind: str
@@ -108,13 +111,13 @@ class Topology:
     """A machine or cluster.
 
     Attributes:
-        ranks: rank → vertex id; several ranks may share a vertex. Empty: not known. Compute vertices are those,
-            else all ``gpu``, else all ``cpu``.
+        ranks: rank → vertex id; several ranks may share a vertex. Empty: not known. Compute vertices are
+            those, else all ``gpu``, else all ``cpu``.
         warnings: what could not be read, one line each.
 
     Raises:
-        ValueError: two vertices with one id, a link or rank that names no vertex, a link from a vertex to itself,
-            two links of one kind between the same two vertices, a figure that is not positive.
+        ValueError: two vertices with one id, a link or rank that names no vertex, a link from a vertex to
+            itself, two links of one kind between the same two vertices, a figure that is not positive.
     """
 
     vertices: tuple[Vertex, ...]
@@ -141,9 +144,8 @@ class Topology:
                 raise ValueError(f"two {link.kind} links run from {link.src!r} to {link.dst!r}")
             seen.add(key)
             if link.bandwidth_bytes_per_s is not None and not link.bandwidth_bytes_per_s > 0:
-                raise ValueError(
-                    f"link {link.src!r} -> {link.dst!r} has a bandwidth of {link.bandwidth_bytes_per_s} bytes/s"
-                )
+                rate = link.bandwidth_bytes_per_s
+                raise ValueError(f"link {link.src!r} -> {link.dst!r} has a bandwidth of {rate} bytes/s")
             if link.latency_s is not None and link.latency_s < 0:
                 raise ValueError(f"link {link.src!r} -> {link.dst!r} has a latency of {link.latency_s} s")
             if link.lanes is not None and link.lanes < 1:

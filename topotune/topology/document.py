@@ -1,0 +1,205 @@
+"""Topology ↔ its JSON form ``topotune/topology``.
+
+| schema_version | since | change |
+| --- | --- | --- |
+| 1 | 0.1.0 | first |
+
+What is not known is left out of a vertex, link or source, rather than written as null; facts keep their
+null, which says that somebody looked and the machine did not say.
+"""
+
+import math
+from dataclasses import fields
+from typing import Any, Final, get_args
+
+from topotune.documents import Value, document_of, parse_json
+from topotune.errors import InputFileError
+from topotune.topology.model import (
+    SCHEMA,
+    SCHEMA_VERSION,
+    Link,
+    LinkKind,
+    Origin,
+    PcieLink,
+    Source,
+    Topology,
+    Vertex,
+    VertexKind,
+)
+
+MAX_VERTICES: Final = 200_000
+MAX_LINKS: Final = 1_000_000
+MAX_RANKS: Final = 200_000
+MAX_WARNINGS: Final = 10_000
+MAX_FACTS: Final = 1_000
+_MAX_INDEX = 2**31 - 1
+
+_VERTEX_KEYS = tuple(each.name for each in fields(Vertex))
+_LINK_KEYS = tuple(each.name for each in fields(Link))
+_PCIE_KEYS = tuple(each.name for each in fields(PcieLink))
+_VERTEX_KINDS = get_args(VertexKind)
+_LINK_KINDS = get_args(LinkKind)
+_ORIGINS = get_args(Origin)
+
+
+def topology_to_document(topology: Topology) -> dict[str, Any]:
+    """A topology as JSON values; equal topologies give equal documents, key for key."""
+    source = _without_unknown({name: getattr(topology.source, name) for name in ("kind", "path", "created")})
+    if topology.source.topotune_version is not None:
+        source["topotune_version"] = topology.source.topotune_version
+    source["facts"] = dict(sorted(topology.source.facts.items()))
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "schema_version": SCHEMA_VERSION,
+        "source": source,
+        "vertices": [_vertex_to_document(vertex) for vertex in topology.vertices],
+        "links": [
+            _without_unknown({key: getattr(link, key) for key in _LINK_KEYS}) for link in topology.links
+        ],
+    }
+    if topology.ranks:
+        document["ranks"] = list(topology.ranks)
+    document["warnings"] = list(topology.warnings)
+    return document
+
+
+def topology_from_bytes(data: bytes, source: str) -> Topology:
+    """JSON text from outside → a topology.
+
+    Args:
+        data: the text.
+        source: names it in errors.
+
+    Raises:
+        InputFileError: what is wrong, and where.
+    """
+    return _from_value(parse_json(data, source))
+
+
+def topology_from_document(document: Any, source: str) -> Topology:
+    """A JSON document from outside → a topology.
+
+    Args:
+        document: as the JSON parser left it.
+        source: names it in errors.
+
+    Raises:
+        InputFileError: another kind of document, a newer version, an unknown key, a value of the wrong kind
+        or out of
+            bounds, or vertices and links that do not fit together.
+    """
+    return _from_value(Value(document, "", source, InputFileError))
+
+
+def _from_value(value: Value) -> Topology:
+    header = ("schema", "schema_version")
+    document = document_of(value, SCHEMA, SCHEMA_VERSION)
+    parts = document.members((*header, "vertices", "links", "source"), ("ranks", "warnings"))
+    vertices = tuple(_vertex(item) for item in parts["vertices"].items(MAX_VERTICES, what="vertices"))
+    links = tuple(_link(item) for item in parts["links"].items(MAX_LINKS, what="links"))
+    ranks = parts["ranks"].items(MAX_RANKS, what="ranks") if "ranks" in parts else []
+    warnings = parts["warnings"].items(MAX_WARNINGS, what="warnings") if "warnings" in parts else []
+    try:
+        return Topology(
+            vertices=vertices,
+            links=links,
+            source=_source(parts["source"]),
+            ranks=tuple(item.text() for item in ranks),
+            warnings=tuple(item.text() for item in warnings),
+        )
+    except InputFileError:
+        raise
+    except ValueError as problem:
+        raise value.error(value.source, str(problem)) from problem
+
+
+def _vertex_to_document(vertex: Vertex) -> dict[str, Any]:
+    document = _without_unknown({key: getattr(vertex, key) for key in _VERTEX_KEYS})
+    if vertex.pcie is not None:
+        document["pcie"] = _without_unknown({key: getattr(vertex.pcie, key) for key in _PCIE_KEYS})
+    return document
+
+
+def _without_unknown(document: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if value is not None}
+
+
+def _vertex(value: Value) -> Vertex:
+    found = value.members(("id", "kind"), [key for key in _VERTEX_KEYS if key not in ("id", "kind")])
+    vertex: dict[str, Any] = {}
+    for key, item in found.items():
+        match key:
+            case "id":
+                vertex[key] = item.text()
+            case "kind":
+                vertex[key] = item.text(one_of=_VERTEX_KINDS)
+            case "index" | "numa":
+                vertex[key] = item.optional(lambda known: known.integer(0, _MAX_INDEX))
+            case "memory_bytes":
+                vertex[key] = item.optional(Value.integer)
+            case "speed":
+                vertex[key] = item.optional(_positive)
+            case "pcie":
+                vertex[key] = item.optional(_pcie)
+            case _:
+                vertex[key] = item.optional(Value.text)
+    return Vertex(**vertex)
+
+
+def _pcie(value: Value) -> PcieLink:
+    found = value.members((), _PCIE_KEYS)
+    figures: dict[str, Any] = {
+        key: item.optional(_positive if "speed" in key else _lanes) for key, item in found.items()
+    }
+    return PcieLink(**figures)
+
+
+def _link(value: Value) -> Link:
+    found = value.members(
+        ("src", "dst", "kind"), [key for key in _LINK_KEYS if key not in ("src", "dst", "kind")]
+    )
+    link: dict[str, Any] = {}
+    for key, item in found.items():
+        match key:
+            case "src" | "dst":
+                link[key] = item.text()
+            case "kind":
+                link[key] = item.text(one_of=_LINK_KINDS)
+            case "origin":
+                link[key] = item.text(one_of=_ORIGINS)
+            case "lanes":
+                link[key] = item.optional(_lanes)
+            case "distance":
+                link[key] = item.optional(lambda known: known.integer(0, _MAX_INDEX))
+            case "latency_s":
+                link[key] = item.optional(Value.number)
+            case _:
+                link[key] = item.optional(_positive)
+    return Link(**link)
+
+
+def _source(value: Value) -> Source:
+    found = value.members(("kind",), ("path", "created", "topotune_version", "facts"))
+    texts = {key: item.optional(Value.text) for key, item in found.items() if key not in ("kind", "facts")}
+    facts = found["facts"].mapping(MAX_FACTS) if "facts" in found else {}
+    return Source(kind=found["kind"].text(), facts={key: _fact(item) for key, item in facts.items()}, **texts)
+
+
+def _fact(value: Value) -> str | int | float | bool | None:
+    match value.raw:
+        case None | bool():
+            return value.raw
+        case int():
+            return value.integer(minimum=-(2**63))
+        case float():
+            return value.number(minimum=-math.inf)
+        case _:
+            return value.text()
+
+
+def _positive(value: Value) -> float:
+    return value.number(above=True)
+
+
+def _lanes(value: Value) -> int:
+    return value.integer(1, _MAX_INDEX)
