@@ -67,11 +67,7 @@ def run_local(num_ranks: int, entry: str, payload: dict[str, Any]) -> Any:
         KeyboardInterrupt: SIGINT came; all ranks have ended.
         SystemExit: SIGTERM, SIGHUP or SIGQUIT came; all ranks have ended. The code is 128 + its number.
     """
-    if not 1 <= num_ranks <= MAX_LOCAL_RANKS:
-        raise UsageError(
-            f"--nproc-per-node {num_ranks}: a node has 1 to {MAX_LOCAL_RANKS} ranks",
-            hint="--nproc-per-node 4 starts four ranks on this machine",
-        )
+    check_num_ranks(num_ranks)
     with _noted_signals() as noted, _temporary_folder() as folder:
         job = {"entry": entry, "payload": payload, "launcher_pid": os.getpid(), "sys_path": sys.path}
         (folder / "job.json").write_text(json.dumps(job))
@@ -90,6 +86,19 @@ def run_local(num_ranks: int, entry: str, payload: dict[str, Any]) -> Any:
             raise KeyboardInterrupt
         raise SystemExit(128 + noted.signals[0])
     raise _first_error(failures)
+
+
+def check_num_ranks(num_ranks: int) -> None:
+    """Whether `run_local` starts so many ranks.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if not 1 <= num_ranks <= MAX_LOCAL_RANKS:
+        raise UsageError(
+            f"--nproc-per-node {num_ranks}: a node has 1 to {MAX_LOCAL_RANKS} ranks",
+            hint="--nproc-per-node 4 starts four ranks on this machine",
+        )
 
 
 def joined() -> bool:

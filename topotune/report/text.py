@@ -1,0 +1,200 @@
+"""Plans, measurements, comparisons and predictions as aligned text of at most 100 columns."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from topotune.links import link_classes
+from topotune.links.measurement import Measurement
+from topotune.links.model import LinkModel
+from topotune.plan.model import DEFAULT_ALGORITHM, Group, LinkClass, Plan, Row
+from topotune.units import format_bytes, format_rate, format_seconds
+
+
+def align(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> str:
+    """Columns under a header, two blanks between: those numbered in ``left`` flush left, the others right."""
+    table = [list(header), *(list(row) for row in rows)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(header))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in table
+    ]
+    return "\n".join(f"  {line}" for line in lines)
+
+
+def describe_algorithm(algorithm: str, params: Mapping[str, Any]) -> str:
+    """``ring, channels 2``: an algorithm with its parameters, short."""
+    parts = [algorithm]
+    for name, value in sorted(params.items()):
+        if isinstance(value, list):
+            inner = (
+                " | ".join(" ".join(map(str, group)) for group in value)
+                if value and isinstance(value[0], list)
+                else value
+            )
+            parts.append(f"{name} {inner}")
+        else:
+            parts.append(f"{name} {value}")
+    return ", ".join(parts)
+
+
+def describe_range(row: Row) -> str:
+    """``64 KiB … 1 MiB``; the end is exclusive."""
+    if row.max_bytes is None:
+        return f"{format_bytes(row.min_bytes)} and more"
+    return f"{format_bytes(row.min_bytes)} … {format_bytes(row.max_bytes)}"
+
+
+def describe_group(group: Group) -> str:
+    """Its tables: one line a row, evidence beside it, and the bound."""
+    parts = []
+    for collective in ("allreduce", "reduce_scatter", "allgather"):
+        rows: tuple[Row, ...] | None = getattr(group, collective)
+        if rows is None:
+            continue
+        shape = group.shape
+        nodes = "1 node" if shape.num_nodes == 1 else f"{shape.num_nodes} nodes"
+        parts.append(f"{collective}, {shape.num_ranks} ranks on {nodes}")
+        parts.append(
+            align(
+                ["message size", "algorithm", "default", "plan", "ratio", "95 % interval", "of optimum"],
+                [_row_cells(row) for row in rows],
+                left=(0, 1),
+            )
+        )
+        bounds = {row.bottleneck.text for row in rows if row.bottleneck}
+        parts.extend(f"  bottleneck: {text}" for text in sorted(bounds))
+        reasons = {row.no_bound_reason for row in rows if row.no_bound_reason}
+        parts.extend(f"  no share of the optimum: {reason}" for reason in sorted(reasons))
+    return "\n".join(parts)
+
+
+def _row_cells(row: Row) -> list[str]:
+    evidence = row.evidence
+    share = "–" if row.percent_of_optimum is None else f"{row.percent_of_optimum:.0f} %"
+    if evidence is None:
+        return [describe_range(row), describe_algorithm(row.algorithm, row.params), "–", "–", "–", "–", share]
+    if row.algorithm == DEFAULT_ALGORITHM:
+        return [
+            describe_range(row),
+            row.algorithm,
+            format_seconds(evidence.default_median_s),
+            "–",
+            "–",
+            "–",
+            share,
+        ]
+    low, high = evidence.ratio_ci
+    return [
+        describe_range(row),
+        describe_algorithm(row.algorithm, row.params),
+        format_seconds(evidence.default_median_s),
+        format_seconds(evidence.median_s),
+        f"{evidence.ratio:.2f}",
+        f"{low:.2f} … {high:.2f}",
+        share,
+    ]
+
+
+def describe_plan(plan: Plan) -> str:
+    """The whole plan for people."""
+    hard, context, certificate = plan.fingerprint.hard, plan.context, plan.certificate
+    parts = [
+        f"plan for {hard.world_size} ranks ({'+'.join(map(str, hard.ranks_per_node))} per node), "
+        f"{hard.collective_library}; made {context.created} in {context.elapsed_s:.0f} s"
+    ]
+    if plan.links:
+        parts.append(describe_links(plan.links))
+    parts.extend(describe_group(group) for group in plan.groups)
+    if certificate.num_null_trials:
+        rate = 100 * (certificate.false_win_rate or 0.0)
+        high = 100 * (certificate.false_win_rate_ci or (0.0, 1.0))[1]
+        parts.append(
+            f"certificate: {certificate.num_comparisons} comparisons on fresh samples, "
+            f"{certificate.correction} corrected, margin {100 * certificate.min_gain:g} %;\n"
+            f"  the default against itself won {rate:.0f} % of {certificate.num_null_trials} trials "
+            f"(at most {high:.0f} % with 95 % confidence)"
+        )
+    if plan.ddp and plan.ddp.bucket_caps_mb:
+        parts.append("DDP buckets: " + ", ".join(f"{cap:g} MiB" for cap in plan.ddp.bucket_caps_mb))
+    parts.extend(f"warning: {warning}" for warning in plan.warnings)
+    return "\n".join(parts)
+
+
+def describe_links(classes: Sequence[LinkClass]) -> str:
+    """The fitted classes, one line each."""
+    return align(
+        ["links", "pairs", "latency", "95 % interval", "bandwidth", "95 % interval", "fit error"],
+        [
+            [
+                link.name,
+                str(link.num_pairs),
+                format_seconds(link.latency_s),
+                _interval(link.latency_ci_s, format_seconds),
+                format_rate(link.bandwidth_bytes_per_s),
+                _interval(link.bandwidth_ci_bytes_per_s, format_rate),
+                "–" if link.max_relative_error is None else f"{100 * link.max_relative_error:.0f} %",
+            ]
+            for link in classes
+        ],
+    )
+
+
+def describe_measurement(measurement: Measurement, model: LinkModel) -> str:
+    """Fitted classes, what concurrent transfers share, and what stands out."""
+    num_nodes = len(set(model.node_of_rank))
+    parts = [
+        f"{model.num_ranks} ranks on {num_nodes} node{'s' if num_nodes > 1 else ''}",
+        describe_links(link_classes(model)),
+    ]
+    parts.extend(
+        f"  shared: {shared.name}, {format_rate(shared.capacity_bytes_per_s)}" for shared in model.shared
+    )
+    parts.extend(f"warning: {warning}" for warning in measurement.warnings)
+    return "\n".join(parts)
+
+
+def describe_predictions(document: dict[str, Any]) -> str:
+    """One line a message size and algorithm, fastest first, at most five a size."""
+    parts = []
+    for size in document["sizes"]:
+        parts.append(f"allreduce of {format_bytes(size['message_bytes'])}")
+        ranked = sorted(size["predictions"], key=lambda prediction: float(prediction["time_s"]))
+        parts.append(
+            align(
+                ["algorithm", "predicted"],
+                [
+                    [
+                        describe_algorithm(prediction["algorithm"], prediction["params"]),
+                        format_seconds(prediction["time_s"]),
+                    ]
+                    for prediction in ranked[:5]
+                ],
+            )
+        )
+    return "\n".join(parts)
+
+
+def describe_comparison(document: dict[str, Any]) -> str:
+    """One line a message size, with the verdict in words."""
+    rows = [
+        [
+            format_bytes(row["message_bytes"]),
+            format_seconds(row["default_median_s"]),
+            format_seconds(row["plan_median_s"]),
+            f"{row['ratio']:.2f}",
+            f"{row['ratio_ci'][0]:.2f} … {row['ratio_ci'][1]:.2f}",
+            str(row["num_samples"]),
+            row["verdict"],
+        ]
+        for row in document["rows"]
+    ]
+    header = ["message size", "default", "plan", "ratio", "95 % interval", "samples", "the plan is"]
+    parts = [align(header, rows, left=(0, 6)), *(f"warning: {warning}" for warning in document["warnings"])]
+    return "\n".join(parts)
+
+
+def _interval(interval: tuple[float, float] | None, form: Callable[[float], str]) -> str:
+    return "–" if interval is None else f"{form(interval[0])} … {form(interval[1])}"
