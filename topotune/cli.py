@@ -311,7 +311,7 @@ def compare(
         raise typer.Exit(FINDINGS)
 
 
-@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@app.command()
 def run(
     command: Annotated[list[str], typer.Argument(metavar="-- CMD…", help="The job's command line.")],
     plan_file: Annotated[Path, typer.Option("--plan", metavar="FILE", help="The plan.")],
@@ -331,6 +331,60 @@ def run(
     os.environ["TOPOTUNE_PLAN"] = str(plan_file.resolve())
     sys.stdout.flush()
     os.execv(program, command)
+
+
+@app.command()
+def lab(
+    profile: Annotated[
+        str | None,
+        typer.Argument(metavar="PROFILE", help="A profile's name or file; none lists those that ship."),
+    ] = None,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="-- CMD…", help="What runs on each rank.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Run CMD once per node, without a launcher.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up when CMD has ended.")] = False,
+    down: Annotated[bool, typer.Option("--down", help="Remove what ended labs have left over.")] = False,
+    no_latency: Annotated[
+        bool, typer.Option("--no-latency", help="Skip the profile's latencies where the kernel has no netem.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run CMD on every rank of an emulated cluster of network namespaces (Linux, root).
+
+    Example: topotune lab 2x4 -- topotune tune -o plan.json
+    """
+    from topotune import lab as labs
+
+    if down:
+        removed = labs.down()
+        document = {"removed": [{"id": record.id, "profile": record.profile} for record in removed]}
+        _say_lab(document, [f"removed {record.id} ({record.profile})" for record in removed], as_json)
+        return
+    if profile is None:
+        profiles = labs.list_profiles()
+        document = {
+            "profiles": [{"name": one.name, "ranks": [node.ranks for node in one.nodes]} for one in profiles]
+        }
+        lines = [f"{one.name:16} {len(one.nodes)} nodes of {one.nodes[0].ranks} ranks" for one in profiles]
+        _say_lab(document, lines, as_json)
+        return
+    words = (
+        [word for word in command or [] if word != "--"] if command and command[0] == "--" else command or []
+    )
+    if not words:
+        raise UsageError(
+            f"lab {profile}: no command was given", hint="topotune lab 2x4 -- topotune tune -o plan.json"
+        )
+    code = labs.run(
+        profile,
+        command,
+        once=once,
+        keep=keep,
+        no_latency=no_latency,
+        report=lambda line: print(line, file=sys.stderr),
+    )
+    raise typer.Exit(code)
 
 
 # What runs on the ranks: started by `topotune.execute.launch`, or called directly in a rank of torchrun.
@@ -458,6 +512,11 @@ def _say(what: dict[str, Any] | str, as_json: bool) -> None:
         _print_json(what)
     else:
         print(what)
+
+
+def _say_lab(document: dict[str, Any], lines: list[str], as_json: bool) -> None:
+    head = {"schema": "topotune/labs", "schema_version": 1, "warnings": []}
+    _say(head | document if as_json else "\n".join(lines) or "nothing was left over", as_json)
 
 
 def _print_json(document: dict[str, Any]) -> None:

@@ -54,6 +54,7 @@ def algorithms(num_ranks):
                 "native_reduce_broadcast",
                 "native_reduce_scatter_allgather",
                 "native_allgather_reduce",
+                "shm",
             ]
         ).map(lambda name: (name, {})),
         st.fixed_dictionaries({}, optional={"channels": st.integers(1, 8), "pieces": pieces}).map(
@@ -65,7 +66,10 @@ def algorithms(num_ranks):
         st.fixed_dictionaries(
             {"groups": partitions(num_ranks)}, optional={"across": st.sampled_from(ACROSS), "pieces": pieces}
         ).map(lambda params: ("hierarchical", params)),
-        partitions(num_ranks).map(lambda groups: ("native_hierarchical", {"groups": groups})),
+        st.tuples(
+            st.sampled_from(["native_hierarchical", "shm_hierarchical"]),
+            partitions(num_ranks).map(lambda groups: {"groups": groups}),
+        ),
     )
 
 

@@ -42,7 +42,8 @@ EVIDENCE = (*TABLE, 1, "evidence")
 HARD = ("fingerprint", "hard")
 ALLREDUCE = (
     "default, ring, double_binary_tree, recursive_doubling, halving_doubling, hierarchical, "
-    "native_reduce_broadcast, native_reduce_scatter_allgather, native_allgather_reduce, native_hierarchical"
+    "native_reduce_broadcast, native_reduce_scatter_allgather, native_allgather_reduce, native_hierarchical, "
+    "shm, shm_hierarchical"
 )
 
 BAD_PLANS = {

@@ -14,6 +14,7 @@ PARAMS = {
     "double_binary_tree": {"pieces": 2},
     "hierarchical": {"groups": [[0, 1], [2, 3]], "across": "ring", "pieces": 1},
     "native_hierarchical": {"groups": [[0, 1], [2, 3]]},
+    "shm_hierarchical": {"groups": [[0, 1], [2, 3]]},
 }
 M = np.asarray(SIZES)
 
@@ -113,6 +114,8 @@ def test_a_native_hierarchy_takes_the_time_of_its_three_calls():
         ("native_reduce_scatter_allgather", 2),
         ("native_allgather_reduce", 1),
         ("native_hierarchical", 3),
+        ("shm", 1),
+        ("shm_hierarchical", 1),
     ],
 )
 def test_every_call_has_its_overhead(algorithm, num_calls):
@@ -124,7 +127,37 @@ def test_every_call_has_its_overhead(algorithm, num_calls):
     np.testing.assert_allclose(extra, num_calls)
 
 
-@pytest.mark.parametrize("algorithm", ["default", "native_reduce_broadcast", "native_allgather_reduce"])
+@pytest.mark.parametrize(
+    ("num_ranks", "passes"),
+    [
+        (2, lambda m: ALPHA_S + m * BETA_S_PER_BYTE + m * GAMMA_S_PER_BYTE),
+        (4, lambda m: 2 * (ALPHA_S + 3 / 4 * m * BETA_S_PER_BYTE) + 3 / 4 * m * GAMMA_S_PER_BYTE),
+    ],
+)
+def test_shared_memory_takes_a_copy_in_and_where_many_reduce_a_copy_out(num_ranks, passes):
+    model = uniform(num_ranks, reduce_s_per_byte=GAMMA_S_PER_BYTE)
+    np.testing.assert_allclose(predict_candidate("shm", {}, model, [2**26]), passes(2**26))
+    alone = ALPHA_S + M[1] * BETA_S_PER_BYTE + (num_ranks - 1) * M[1] * GAMMA_S_PER_BYTE
+    np.testing.assert_allclose(predict_candidate("shm", {}, model, [M[1]]), alone)
+
+
+@pytest.mark.parametrize(
+    ("groups", "across"),
+    [
+        ([[0, 1], [2, 3]], lambda m: 2 * (2 * ALPHA_S + m / 4 * BETA_S_PER_BYTE)),
+        ([[0, 1, 2], [3]], lambda m: 2 * (2 * ALPHA_S + m / 2 * BETA_S_PER_BYTE)),
+        ([[0, 1, 2, 3]], lambda m: 0 * m),
+    ],
+)
+def test_shared_memory_in_groups_is_that_of_the_largest_and_a_call_across(groups, across):
+    inside = predict_candidate("shm", {}, uniform(max(map(len, groups))), SIZES)
+    times = predict_candidate("shm_hierarchical", {"groups": groups}, uniform(4), SIZES)
+    np.testing.assert_allclose(times, inside + across(M))
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["default", "native_reduce_broadcast", "native_allgather_reduce", "shm"]
+)
 def test_one_rank_alone_takes_nothing_but_calls(algorithm):
     np.testing.assert_array_equal(predict_candidate(algorithm, {}, uniform(1), SIZES), np.zeros(len(SIZES)))
 

@@ -1,1 +1,40 @@
-"""execute."""
+"""Running candidates on torch.distributed: schedules message by message, and the library's own collectives.
+
+The names below need torch; they are imported when they are first used, so that the pure modules of this
+package can be imported without it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from topotune.execute.build import build_executable
+    from topotune.execute.check import check_exact
+    from topotune.execute.communicator import Communicator
+    from topotune.execute.executable import Executable
+    from topotune.execute.native import native_candidates
+    from topotune.execute.shared_memory import shared_memory_candidates
+
+_MODULE_OF_NAME = {
+    "Communicator": "communicator",
+    "Executable": "executable",
+    "build_executable": "build",
+    "check_exact": "check",
+    "native_candidates": "native",
+    "shared_memory_candidates": "shared_memory",
+}
+
+__all__ = [
+    "Communicator",
+    "Executable",
+    "build_executable",
+    "check_exact",
+    "native_candidates",
+    "shared_memory_candidates",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF_NAME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULE_OF_NAME[name]}"), name)

@@ -1,4 +1,4 @@
-"""What the links between ranks cost: the fitted values that prediction, bounds and plans work on (no torch here)."""
+"""What the links between ranks cost: the fitted values that prediction, bounds and plans work on."""
 
 from dataclasses import dataclass
 
@@ -10,14 +10,15 @@ import numpy.typing as npt
 class LinkCost:
     """Time of one message over an otherwise idle link: piecewise affine in its size, jumps allowed.
 
-    Segment i holds for sizes in ``[from_bytes[i], from_bytes[i+1])`` and costs ``alpha_s[i] + beta_s_per_byte[i] * size``.
+    Segment i holds for sizes in ``[from_bytes[i], from_bytes[i+1])`` and costs ``alpha_s[i] +
+    beta_s_per_byte[i] * size``.
 
     Attributes:
         from_bytes: first size of each segment, ascending, the first 0.
         alpha_s: seconds, never negative.
         beta_s_per_byte: seconds per byte, never negative.
-        alpha_ci_s, bandwidth_ci_bytes_per_s: 95 % intervals of the latency (small messages) and of the bandwidth
-            (largest messages); None where there were too few samples.
+        alpha_ci_s, bandwidth_ci_bytes_per_s: 95 % intervals of the latency (small messages) and of the
+            bandwidth (largest messages); None where there were too few samples.
         max_relative_error: worst |fit / median - 1| over the measured sizes.
     """
 
@@ -64,8 +65,9 @@ class SharedCapacity:
         name: in words, as it will stand in reports (``memory of node a``, ``link of node b, sending``).
         capacity_bytes_per_s: what all its pairs together get.
         pairs: the directed (src, dst) rank pairs that load it.
-        is_limit: True where the figure is a limit of the hardware or network that no algorithm can pass (then a
-            bound may use it); False where it is only what this software reached (then only predictions use it).
+        is_limit: True where the figure is a limit of the hardware or network that no algorithm can pass
+            (then a bound may use it); False where it is only what this software reached (then only
+            predictions use it).
     """
 
     name: str
@@ -99,7 +101,9 @@ class LinkModel:
     call_overhead_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if len(self.pair_class) != self.num_ranks or any(len(row) != self.num_ranks for row in self.pair_class):
+        if len(self.pair_class) != self.num_ranks or any(
+            len(row) != self.num_ranks for row in self.pair_class
+        ):
             raise ValueError(f"pair_class is not {self.num_ranks} x {self.num_ranks}")
         if len(self.class_names) != len(self.classes):
             raise ValueError("each class needs one name")

@@ -21,8 +21,9 @@ NATIVE_ALGORITHMS: Final = (
     "native_allgather_reduce",
     "native_hierarchical",
 )
+SHARED_MEMORY_ALGORITHMS: Final = ("shm", "shm_hierarchical")
 ALGORITHMS_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    "allreduce": (DEFAULT, *SCHEDULE_ALGORITHMS, *NATIVE_ALGORITHMS),
+    "allreduce": (DEFAULT, *SCHEDULE_ALGORITHMS, *NATIVE_ALGORITHMS, *SHARED_MEMORY_ALGORITHMS),
     "reduce_scatter": (DEFAULT,),
     "allgather": (DEFAULT,),
 }
@@ -118,6 +119,8 @@ _RULES: Final[Mapping[str, Mapping[str, Callable[[Any, int], str | None]]]] = {
     "native_reduce_scatter_allgather": {},
     "native_allgather_reduce": {},
     "native_hierarchical": {"groups": _partition},
+    "shm": {},
+    "shm_hierarchical": {"groups": _partition},
 }
 ALLOWED_PARAMS: Final[Mapping[str, tuple[str, ...]]] = {name: tuple(rules) for name, rules in _RULES.items()}
 """Algorithm → the names of its parameters."""

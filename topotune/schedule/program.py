@@ -248,7 +248,7 @@ class _Lowering:
                 self._wait(message)
 
     def _enqueue(self) -> Iterator[tuple[int, _Message]]:
-        """Fill the queues; yield receives in place that follow a send, each with the step to post it after."""
+        """Fill the queues; yield receives in place that follow a send, with the step to post them after."""
         last_send = [-1] * len(self.to_send)
         for step, group in groupby(self.messages, key=lambda message: message.step):
             of_step = list(group)

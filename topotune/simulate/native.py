@@ -40,7 +40,7 @@ def predict_candidate(
     """Seconds of one allreduce by a schedule, by a composition of native collectives, or by the default.
 
     Args:
-        algorithm: as in plans: ``default``, a schedule's name, or ``native_…``.
+        algorithm: as in plans: ``default``, a schedule's name, or ``native_…`` or ``shm…``.
         params: of the algorithm.
         model: fitted links, between as many ranks as the allreduce has.
         message_bytes: sizes, each >= 0.
@@ -53,7 +53,7 @@ def predict_candidate(
     """
     if algorithm in PARAMS_OF_ALGORITHM:
         return predict(build(algorithm, params, model.num_ranks), model, message_bytes)
-    takes = {"native_hierarchical": {"groups"}}.get(algorithm, set())
+    takes = {"groups"} if algorithm.endswith("_hierarchical") else set()
     if set(params) != takes:
         raise UsageError(f"{algorithm} takes the params {sorted(takes)}, not {sorted(params)}")
     ranks = range(model.num_ranks)
@@ -73,6 +73,10 @@ def predict_candidate(
             return _allgather_reduce(model, message_bytes)
         case "native_hierarchical":
             calls = _hierarchical(params["groups"], model.num_ranks)
+        case "shm":
+            return _through_memory(model, ranks, message_bytes) + model.call_overhead_s
+        case "shm_hierarchical":
+            return _through_memory_and_across(params["groups"], model, message_bytes)
         case _:
             raise UsageError(f"{algorithm!r:.100} is no known algorithm")
     further_calls_s = (calls.num_calls - 1) * model.call_overhead_s
@@ -89,28 +93,74 @@ def _allgather_reduce(model: LinkModel, message_bytes: Sequence[int]) -> FloatAr
     return predict(calls.schedule("native_allgather_reduce", {}, num_ranks), model, gathered) + reduce_s
 
 
+def _through_memory(model: LinkModel, ranks: Sequence[int], message_bytes: Sequence[int]) -> FloatArray:
+    """Shared memory among some ranks, by the cheaper of the two ways that there are.
+
+    Links are timed through gloo. That a copy to or from memory with the meeting beside it takes as long as a
+    message of the same size is an estimate from above: gloo copies twice, and wakes two threads.
+    """
+    sizes, others = np.asarray(message_bytes, dtype=np.float64), len(ranks) - 1
+    if others == 0:
+        return np.zeros(len(sizes))
+    everywhere = _slowest_message(model, ranks, sizes) + model.reduce_s_per_byte * others * sizes
+    if others == 1:
+        return everywhere
+    reduced = others / len(ranks) * sizes
+    in_pieces = 2 * _slowest_message(model, ranks, reduced) + model.reduce_s_per_byte * reduced
+    return np.minimum(everywhere, in_pieces)
+
+
+def _slowest_message(model: LinkModel, ranks: Sequence[int], sizes: FloatArray) -> FloatArray:
+    numbers = {model.pair_class[src][dst] for src in ranks for dst in ranks if src != dst}
+    slowest: FloatArray = np.max([model.classes[number].time_s(sizes) for number in sorted(numbers)], axis=0)
+    return slowest
+
+
+def _through_memory_and_across(groups: object, model: LinkModel, message_bytes: Sequence[int]) -> FloatArray:
+    """As ``native_hierarchical``, with the stages inside groups through memory; one call of gloo, across."""
+    members = _partition("shm_hierarchical", groups, model.num_ranks)
+    inside: FloatArray = np.max([_through_memory(model, group, message_bytes) for group in members], axis=0)
+    if len(members) == 1:
+        return inside + model.call_overhead_s
+    calls = _Calls([SEGMENTS * (model.num_ranks if len(set(map(len, members))) == 1 else len(members))])
+    _across(calls, members, 0)
+    across = predict(calls.schedule("shm_hierarchical", {}, model.num_ranks), model, message_bytes)
+    return inside + across
+
+
+def _across(calls: "_Calls", members: Sequence[Sequence[int]], cut: int) -> None:
+    """Between groups: each shard where they are equal, whole messages of the first ranks where not."""
+    if len(set(map(len, members))) == 1:
+        calls.allreduce_shards(members, cut)
+    else:
+        calls.allreduce([[group[0] for group in members]], cut)
+
+
+def _partition(algorithm: str, groups: object, num_ranks: int) -> Sequence[Sequence[int]]:
+    members = check_groups(groups)
+    named = sum(map(len, members))
+    if named != num_ranks:
+        raise UsageError(f"{algorithm}: groups names {named} ranks, the links are between {num_ranks}")
+    return members
+
+
 def _hierarchical(groups: object, num_ranks: int) -> "_Calls":
     """Equal groups: reduce-scatter inside, allreduce of each shard across, all-gather inside.
 
     Unequal ones: reduce to the first rank of each, allreduce among these, broadcast from them.
     """
-    members = check_groups(groups)
-    named = sum(map(len, members))
-    if named != num_ranks:
-        raise UsageError(
-            f"native_hierarchical: groups names {named} ranks, the links are between {num_ranks}"
-        )
+    members = _partition("native_hierarchical", groups, num_ranks)
     sizes = {len(group) for group in members}
     if len(sizes) == 1:
         size = sizes.pop()
         calls = _Calls([SEGMENTS * size, SEGMENTS * num_ranks])
         calls.allreduce(members, 0)
-        calls.allreduce_shards(members, 1)
+        _across(calls, members, 1)
         calls.allgather(members, 0)
         return calls
     calls = _Calls([*(SEGMENTS * len(group) for group in members), SEGMENTS * len(members)])
     calls.reduce(members, *range(len(members)))
-    calls.allreduce([[group[0] for group in members]], len(members))
+    _across(calls, members, len(members))
     calls.broadcast(members)
     return calls
 

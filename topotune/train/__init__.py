@@ -1,1 +1,33 @@
-"""train."""
+"""The job's side: the ``topotune`` torch backend, DDP's settings and hook, the plan that all ranks agree on.
+
+Names are imported when they are first asked for: `use` must not import torch's distributed parts before a
+script has said what it wants.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from topotune.train.ddp import ddp_comm_hook, ddp_kwargs
+    from topotune.train.process_group import ProcessGroupTopotune
+    from topotune.train.source import use
+
+__all__ = ["ProcessGroupTopotune", "ddp_comm_hook", "ddp_kwargs", "use"]
+
+_HOMES = {
+    "ProcessGroupTopotune": "topotune.train.process_group",
+    "ddp_comm_hook": "topotune.train.ddp",
+    "ddp_kwargs": "topotune.train.ddp",
+    "use": "topotune.train.source",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'topotune.train' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

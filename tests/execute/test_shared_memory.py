@@ -1,0 +1,377 @@
+"""Allreduce through shared memory, on real processes: right, bounded in time, and gone when they are."""
+
+import hashlib
+import os
+import random
+import signal
+import threading
+import time
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import gloo_world
+import pytest
+import torch
+import torch.distributed as dist
+from test_allreduce_matrix import DTYPES, FLOATS, OPS, messages, reference
+
+from topotune.errors import RunError
+from topotune.execute import Communicator, build_executable, check_exact, shared_memory_candidates
+from topotune.execute import shared_memory_segment as segments
+from topotune.execute.shared_memory import SharedMemory, SharedMemoryHierarchical
+from topotune.execute.shared_memory_segment import MIN_SLOT_BYTES, NUM_BUFFERS, open_memory
+from topotune.links.same_node import PREFIX, SHM
+
+pytestmark = pytest.mark.gloo
+
+AMPLE = timedelta(seconds=100)
+SIZES = (0, 1, 37, 20_001)  # twice 20001 elements are beyond one of the smallest slots, or several
+
+
+def smallest(num_ranks):
+    """Room for the smallest slots only: messages go in slices."""
+    return NUM_BUFFERS * num_ranks * MIN_SLOT_BYTES
+
+
+def partitions(num_ranks):
+    """Groups of several sizes and orders."""
+    alone = [[rank] for rank in range(num_ranks)]
+    if num_ranks < 3:
+        return [alone, [list(range(num_ranks))]]
+    unequal = [list(range(num_ranks - 1, 0, -1)), [0]]
+    if num_ranks % 2:
+        return [alone, unequal]
+    return [unequal, [list(range(0, num_ranks, 2)), list(range(1, num_ranks, 2))]]
+
+
+def executables(store, rank, num_ranks):
+    make = partial(Communicator, store, rank, num_ranks, timeout=AMPLE)
+    made = {
+        "shm": SharedMemory({}, make(name="roomy")),
+        "shm in slices": SharedMemory({}, make(name="tight"), data_bytes=smallest(num_ranks)),
+    }
+    for number, groups in enumerate(partitions(num_ranks)):
+        made[f"groups {groups}"] = SharedMemoryHierarchical(
+            {"groups": groups}, make(name=f"groups {number}"), data_bytes=smallest(num_ranks)
+        )
+    return made
+
+
+def run_matrix(rank, num_ranks, store):
+    made = executables(store, rank, num_ranks)
+    digests = {}
+    for op_name in OPS:
+        op = getattr(dist.ReduceOp, op_name)
+        for dtype in DTYPES:
+            if op_name == "AVG" and dtype == torch.int64:
+                assert not any(executable.supports(dtype, op) for executable in made.values())
+                continue
+            for num_elements in SIZES if dtype in (torch.float32, torch.bfloat16) else (37,):
+                whole = messages(dtype, op_name, num_elements, num_ranks, whole=True)
+                expected = reference(whole, op_name)[0].to(dtype) if dtype in FLOATS else None
+                if expected is None:
+                    expected = {
+                        "SUM": whole.sum,
+                        "PRODUCT": whole.prod,
+                        "MAX": whole.amax,
+                        "MIN": whole.amin,
+                    }[op_name](dim=0)
+                broken = messages(dtype, op_name, num_elements, num_ranks, whole=False)
+                for name, executable in made.items():
+                    case = f"{name}: {op_name} of {num_elements} {dtype}"
+                    assert executable.supports(dtype, op), case
+                    result = torch.cat([whole[rank], broken[rank]])
+                    executable.allreduce_(result, op)
+                    assert torch.equal(result[:num_elements], expected), case
+                    if dtype in FLOATS:
+                        wanted, bound = reference(broken, op_name)
+                        error = result[num_elements:].to(torch.float64) - wanted
+                        assert (error.abs() <= bound).all(), case
+                    digests[case] = hashlib.sha256(result.view(torch.uint8).numpy().tobytes()).hexdigest()
+    for executable in made.values():
+        executable.communicator.close()
+    return digests
+
+
+@pytest.mark.parametrize("num_ranks", range(1, 6))
+def test_results_are_exact_and_have_the_same_bits_on_all_ranks(num_ranks):
+    digests = gloo_world.run_world(num_ranks, run_matrix)
+    assert len(digests[0]) >= 4 * (len(OPS) * len(DTYPES) - 1)
+    for case, digest in digests[0].items():
+        assert {other[case] for other in digests} == {digest}, case
+
+
+def run_on_special_values(rank, num_ranks, store):
+    communicator = Communicator(store, rank, num_ranks, name="special", timeout=AMPLE)
+    executable = build_executable("shm", {}, communicator)
+    bits = []
+    for repeats in (9, 5_000):
+        for op in (dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.SUM):
+            signed_zeros = torch.tensor([0.0, -0.0] if rank % 2 else [-0.0, 0.0])
+            not_numbers = (torch.arange(2, dtype=torch.int32) + 0x7FC00001 + 16 * rank).view(torch.float32)
+            flat = torch.cat([signed_zeros, not_numbers]).repeat(repeats)
+            executable.allreduce_(flat, op)
+            assert flat.view(repeats, 4)[:, 2:].isnan().all()
+            bits.append(flat.view(torch.int32).tolist())
+    return bits
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_signed_zeros_and_payloads_of_nan_are_the_same_on_all_ranks(num_ranks):
+    results = gloo_world.run_world(num_ranks, run_on_special_values)
+    assert all(result == results[0] for result in results)
+
+
+def call_in_any_sequence(rank, num_ranks, store):
+    """Messages of all sizes behind each other, on executables that share a segment, by ranks out of step."""
+    communicator = Communicator(store, rank, num_ranks, name="sequence", timeout=AMPLE)
+    groups = [list(range(num_ranks))]
+    made = [
+        SharedMemory({}, communicator, data_bytes=smallest(num_ranks)),
+        build_executable("shm", {}, communicator),
+        SharedMemoryHierarchical({"groups": groups}, communicator, data_bytes=smallest(num_ranks)),
+    ]
+    same, own = random.Random(5), random.Random(rank)
+    for _ in range(150):
+        executable = same.choice(made)
+        num_elements = same.choice([1, 100, 5_000, 30_000, 70_000])
+        factor = same.randrange(1, 50)
+        if own.random() < 0.3:
+            time.sleep(own.random() * 0.004)
+        pattern = torch.arange(num_elements, dtype=torch.int64) % 1000
+        flat = pattern * factor * (rank + 1)
+        executable.allreduce_(flat)
+        assert torch.equal(flat, pattern * factor * (num_ranks * (num_ranks + 1) // 2))
+    communicator.close()
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3])
+def test_no_message_gets_into_another_however_ranks_are_out_of_step(num_ranks):
+    gloo_world.run_world(num_ranks, call_in_any_sequence)
+
+
+def call_in_opposite_order(rank, num_ranks, store):
+    made = [
+        build_executable("shm", {}, Communicator(store, rank, num_ranks, name=name, timeout=AMPLE))
+        for name in ("a", "b")
+    ]
+    failures = []
+
+    def work(executable):
+        try:
+            for _ in range(5):
+                check_exact(executable, 1 << 20)
+        except RunError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=[executable]) for executable in made]
+    for thread in threads if rank % 2 else reversed(threads):
+        thread.start()
+        time.sleep(0.1)  # the first group of a rank has begun, and waits for ranks that began with the other
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_two_groups_in_two_threads_in_opposite_order_do_not_hinder_each_other():
+    gloo_world.run_world(2, call_in_opposite_order)
+
+
+def die(rank, num_ranks, store):
+    communicator = Communicator(store, rank, num_ranks, name="dying", timeout=AMPLE)
+    executable = build_executable("shm", {}, communicator)
+    executable.allreduce_(torch.ones(100_000))
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin_s = time.monotonic()
+    with pytest.raises(RunError) as caught:
+        executable.allreduce_(torch.ones(100_000))
+    with pytest.raises(RunError) as again:
+        executable.allreduce_(torch.ones(100_000))
+    took_s = time.monotonic() - begin_s
+    return caught.value.message, again.value.message, took_s < AMPLE.total_seconds() / 2
+
+
+def test_a_rank_that_is_killed_ends_the_others_waits_and_leaves_nothing():
+    results = gloo_world.run_world(3, die, deaths=[1])
+    where = "allreduce of 390.625 KiB by shm on communicator 'dying', rank"
+    causes = ("the process of rank 1 has ended", "a rank failed, or was aborted")
+    for rank in (0, 2):
+        first, second, in_time = results[rank]
+        expected = [f"meeting in shared memory: {cause}" for cause in causes]
+        assert first.removeprefix(f"{where} {rank} of 3: ") in expected
+        assert second == f"communicator 'dying' cannot be used on rank {rank}: {first.split(': ', 1)[1]}"
+        assert in_time
+    assert any(causes[0] in results[rank][0] for rank in (0, 2))
+    assert not [path for path in SHM.iterdir() if path.name.startswith(PREFIX)]
+
+
+def die_on_another_node(rank, num_ranks, store):
+    communicator = Communicator(store, rank, num_ranks, name="nodes", timeout=AMPLE)
+    executable = build_executable("shm_hierarchical", {"groups": [[0, 1], [2, 3]]}, communicator)
+    executable.allreduce_(torch.ones(1000))
+    if rank == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(RunError) as caught:
+        executable.allreduce_(torch.ones(1000))
+    return caught.value.message.partition(" of 4: ")[2]
+
+
+def test_a_rank_that_is_killed_on_another_node_ends_the_waits_here():
+    results = gloo_world.run_world(4, die_on_another_node, deaths=[3])
+    assert results[2] == "meeting in shared memory: the process of rank 1 has ended"
+    assert all(results[rank] for rank in (0, 1))
+
+
+def come_late(rank, num_ranks, store):
+    communicator = Communicator(store, rank, num_ranks, name="late", timeout=timedelta(seconds=2))
+    executable = build_executable("shm", {}, communicator)
+    message = None
+    if rank == 0:
+        with pytest.raises(RunError) as caught:
+            executable.allreduce_(torch.ones(10))
+        message = caught.value.message
+        store.set("gave up", "")
+    else:
+        store.wait(["gave up"], AMPLE)
+        with pytest.raises(RunError, match="a rank failed, or was aborted"):
+            executable.allreduce_(torch.ones(10))
+    return message
+
+
+def test_a_rank_that_does_not_come_is_waited_for_until_the_timeout_and_told_when_it_comes():
+    assert gloo_world.run_world(2, come_late)[0] == (
+        "allreduce of 40 B by shm on communicator 'late', rank 0 of 2: "
+        "meeting in shared memory: rank 1 did not come within 2 s"
+    )
+
+
+def abort(rank, num_ranks, store):
+    communicator = Communicator(store, rank, num_ranks, name="aborted", timeout=AMPLE)
+    executable = build_executable("shm", {}, communicator)
+    if rank == 2:
+        store.wait(["aborted"], AMPLE)
+        return 0.0
+    if rank == 0:
+        threading.Timer(0.5, communicator.abort).start()
+    begin_s = time.monotonic()
+    with pytest.raises(RunError, match="a rank failed, or was aborted"):
+        executable.allreduce_(torch.ones(10))
+    store.set("aborted", "")
+    return time.monotonic() - begin_s
+
+
+def test_an_abort_ends_the_waits_of_all_ranks():
+    assert max(gloo_world.run_world(3, abort)) < AMPLE.total_seconds() / 2
+
+
+def find_no_room(rank, num_ranks, store):
+    communicator = Communicator(store, rank, num_ranks, name="full", timeout=AMPLE)
+    executable = SharedMemory({}, communicator, data_bytes=smallest(num_ranks) - 1)
+    return executable.supports(torch.float32, dist.ReduceOp.SUM), executable.unavailable
+
+
+def test_without_room_for_the_smallest_slots_nothing_is_supported():
+    refusal = (False, "no segment in /dev/shm: 2 ranks need 384 KiB at least")
+    assert gloo_world.run_world(2, find_no_room) == [refusal, refusal]
+
+
+def find_less_room(rank, num_ranks, store, folder):
+    communicator = Communicator(store, rank, num_ranks, name="half", timeout=AMPLE)
+    reserve = os.posix_fallocate
+
+    def reserve_a_mebibyte(file, offset, length):
+        if length > 1 << 20:
+            raise OSError(28, "No space left on device")
+        reserve(file, offset, length)
+
+    segments.os.posix_fallocate = reserve_a_mebibyte
+    memory = open_memory(communicator, shm=folder, data_bytes=16 << 20)
+    return memory.segment.slot_bytes
+
+
+def test_where_there_is_less_room_slots_are_smaller(tmp_path):
+    assert gloo_world.run_world(2, find_less_room, tmp_path) == [87296, 87296]
+
+
+def see_another_memory(rank, num_ranks, store, folders):
+    communicator = Communicator(store, rank, num_ranks, name="apart", timeout=AMPLE)
+    memory = open_memory(communicator, shm=folders[rank])
+    return memory.segment, memory.problem
+
+
+def test_ranks_that_see_another_folder_have_no_segment_and_neither_have_the_others(tmp_path):
+    folders = [tmp_path, tmp_path, tmp_path / "other"]
+    refusal = (None, f"rank 2 cannot open the segment in {folders[2]}: No such file or directory")
+    assert gloo_world.run_world(3, see_another_memory, folders) == [refusal] * 3
+    assert not list(tmp_path.iterdir())
+
+
+def join_something_else(rank, num_ranks, store, folder):
+    """Rank 1 opens a file of its own by the same name and size: what a name proves."""
+    communicator = Communicator(store, rank, num_ranks, name="decoy", timeout=AMPLE)
+    if rank == 1:
+        join = segments._join
+
+        def join_decoy(path, communicator, slot_bytes):
+            decoy = path.with_name("decoy")
+            decoy.write_bytes(bytes(path.stat().st_size))
+            return join(decoy, communicator, slot_bytes)
+
+        segments._join = join_decoy
+    memory = open_memory(communicator, shm=folder)
+    return memory.segment, memory.problem
+
+
+def test_memory_that_is_not_the_same_is_found_out(tmp_path):
+    refusal = (None, "rank 1 does not share the memory of rank 0")
+    assert gloo_world.run_world(2, join_something_else, tmp_path) == [refusal] * 2
+
+
+def own(rank, num_ranks, store, folder):
+    communicator = Communicator(store, rank, num_ranks, name="mine", timeout=AMPLE)
+    segment = open_memory(communicator, shm=folder).segment
+    mode = os.fstat(segment._file).st_mode & 0o777
+    names = [path.name for path in folder.iterdir()]
+    segment.close()
+    return mode, names, [str(file) for file in open_files() if folder in file.parents]
+
+
+def open_files():
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            yield entry.readlink()
+        except FileNotFoundError:  # the listing's own
+            continue
+
+
+def test_a_segment_is_its_users_own_has_no_name_and_is_gone_when_it_is_closed(tmp_path):
+    assert gloo_world.run_world(2, own, tmp_path) == [(0o600, [], [])] * 2
+
+
+def die_while_it_has_a_name(rank, num_ranks, store, folder):
+    communicator = Communicator(store, rank, num_ranks, name="early", timeout=AMPLE)
+    if rank == 0:
+        segments.Segment.initialise = lambda self, secret: os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(RunError):
+        open_memory(communicator, shm=folder)
+
+
+def test_the_name_of_a_segment_whose_maker_is_killed_is_removed_by_the_others(tmp_path):
+    gloo_world.run_world(2, die_while_it_has_a_name, tmp_path, deaths=[0])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("node_of_rank", "candidates"),
+    [
+        ([0], ()),
+        ([0, 1, 2], ()),
+        ([0, 0, 0], (("shm", {}),)),
+        ([0, 1, 0, 1], (("shm_hierarchical", {"groups": [[0, 2], [1, 3]]}),)),
+        ([0, 0, 1], (("shm_hierarchical", {"groups": [[0, 1], [2]]}),)),
+    ],
+)
+def test_it_is_a_candidate_where_ranks_share_nodes(node_of_rank, candidates):
+    assert shared_memory_candidates(len(node_of_rank), node_of_rank) == candidates

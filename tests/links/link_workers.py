@@ -1,0 +1,91 @@
+"""What ranks run in the tests of this folder; module level, so that they can be sent to processes."""
+
+import os
+import signal
+from datetime import timedelta
+from pathlib import Path
+
+from topotune.execute.communicator import Communicator
+from topotune.links.clock import SynchronizedClock
+from topotune.links.messages import Messages
+from topotune.links.same_node import same_node
+from topotune.links.session import measure_worker
+from topotune.links.timing import measure_links
+
+
+def _joined(store, rank, size, timeout_s=60):
+    return Communicator(store, rank, size, name="links", timeout=timedelta(seconds=timeout_s))
+
+
+def measure(rank, size, store, budget_s, sizes):
+    done = []
+    with _joined(store, rank, size) as communicator:
+        measurement = measure_links(communicator.group, budget_s=budget_s, sizes=sizes, progress=done.append)
+    return measurement, done
+
+
+def run_session(rank, size, store, budget_s):
+    return measure_worker({"budget_s": budget_s, "backend": "gloo", "seed": 0})
+
+
+def handshake(rank, size, store, folder_of_rank):
+    with _joined(store, rank, size) as communicator:
+        return same_node(communicator.group, shm=Path(folder_of_rank[rank]))
+
+
+def die_in_handshake(rank, size, store, folder, victim):
+    """The victim is killed after its segment exists and before anyone has read it."""
+    with _joined(store, rank, size, timeout_s=5) as communicator:
+        if rank == victim:
+            Messages.barrier = lambda self: os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            same_node(communicator.group, shm=Path(folder))
+        except Exception as error:
+            return type(error).__name__, str(error)
+    return "no error", ""
+
+
+def clocks(rank, size, store, node_of_rank):
+    with _joined(store, rank, size) as communicator:
+        clock = SynchronizedClock(communicator.group, node_of_rank=node_of_rank)
+        messages = Messages(communicator.group)
+        unsynced_error_s = clock.max_error_s
+        synced = []
+        for _ in range(2):
+            clock.sync()
+            synced.append((clock.offset_s, clock.max_error_s))
+        start_s = max(now for (now,) in messages.gather_numbers(clock.now_s())) + 0.05
+        late_s = clock.wait_until(start_s)
+        woke_s = clock.now_s()
+        too_late_s = clock.wait_until(start_s - 1.0)
+        messages.barrier()
+        return {
+            "unsynced_error_s": unsynced_error_s,
+            "synced": synced,
+            "late_s": late_s,
+            "woke_after_start_s": woke_s - start_s,
+            "too_late_s": too_late_s,
+        }
+
+
+def gather_values(rank, size, store):
+    with _joined(store, rank, size) as communicator:
+        messages = Messages(communicator.group)
+        return (
+            messages.gather_numbers(rank, 2**53 - 1 - rank),
+            messages.gather({"rank": rank, "text": "µ" * rank}),
+            messages.gather([]),
+        )
+
+
+def lose_a_rank(rank, size, store, victim):
+    with _joined(store, rank, size, timeout_s=5) as communicator:
+        messages = Messages(communicator.group)
+        messages.barrier()
+        if rank == victim:
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            measure_links(communicator.group, budget_s=0.5)
+        except Exception as error:
+            return type(error).__name__, str(error), error.__cause__ is not None
+    return "no error", "", False

@@ -1,0 +1,106 @@
+"""What a job says of itself when it ends, and how the backend comes into a script."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from job_plan import job_plan
+
+from topotune.plan import file_bytes
+
+pytestmark = pytest.mark.gloo
+
+SCRIPT = """
+import torch, torch.distributed as dist
+dist.init_process_group("topotune")
+for size in (1, 1000, 1000):
+    dist.all_reduce(torch.ones(size))
+group = dist.new_group([0, 1])
+dist.broadcast(torch.ones(1), 0, group=group)
+"""
+ENDINGS = {
+    "destroyed": "dist.destroy_process_group()",
+    "left standing": "",
+    "in flight": "works = [dist.all_reduce(torch.ones(100000), async_op=True) for _ in range(20)]",
+}
+LINE = (
+    "topotune: plan {path} is used; groups of 2 ranks: broadcast 1 default; "
+    "world of 2 ranks: allreduce 1 default + 2 ring"
+)
+
+
+def run_job(tmp_path: Path, script: str, **environment: str) -> list[subprocess.CompletedProcess[str]]:
+    """The script on two ranks, without ``import topotune`` in it."""
+    path = tmp_path / "plan.json"
+    path.write_bytes(file_bytes(job_plan(2)))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    base = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    base |= {"TOPOTUNE_PLAN": str(path)} | environment
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            env=base | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        outputs = [process.communicate(timeout=100) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [
+        subprocess.CompletedProcess(process.args, process.returncode, *output)
+        for process, output in zip(processes, outputs, strict=True)
+    ]
+
+
+def said(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("topotune")]
+
+
+@pytest.mark.parametrize("ending", ["destroyed", "left standing"])
+def test_rank_0_says_in_one_line_what_was_used(tmp_path, ending):
+    first, second = run_job(tmp_path, SCRIPT + ENDINGS[ending])
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    (line,) = said(first.stderr)
+    assert sorted(line.split("; ")) == sorted(LINE.format(path=tmp_path / "plan.json").split("; "))
+    assert said(second.stderr) == []
+
+
+def test_the_line_goes_to_a_file_that_is_named(tmp_path):
+    report = tmp_path / "report.txt"
+    first, second = run_job(tmp_path, SCRIPT + ENDINGS["destroyed"], TOPOTUNE_REPORT=str(report))
+    assert said(first.stderr) + said(second.stderr) == []
+    assert said(report.read_text())[0].startswith(f"topotune: plan {tmp_path / 'plan.json'} is used; ")
+
+
+def test_a_report_that_cannot_be_written_is_said_beside_the_line(tmp_path):
+    first, _ = run_job(tmp_path, SCRIPT, TOPOTUNE_REPORT=str(tmp_path / "missing" / "report.txt"))
+    (line,) = said(first.stderr)
+    assert "is used; " in line
+    assert "TOPOTUNE_REPORT: " in line
+
+
+def test_a_script_that_ends_with_collectives_in_flight_ends(tmp_path):
+    for outcome in run_job(tmp_path, SCRIPT + ENDINGS["in flight"]):
+        assert outcome.returncode == 0, outcome.stderr
+
+
+def test_importing_torch_registers_the_name_and_imports_nothing_more():
+    script = (
+        "import torch, sys; "
+        "ours = sorted(name for name in sys.modules if name.startswith('topotune')); "
+        "print(torch.distributed.Backend.TOPOTUNE, ours)"
+    )
+    outcome = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=100
+    )
+    assert outcome.stdout.strip() == "topotune ['topotune', 'topotune.torch_backend']"

@@ -1,0 +1,174 @@
+"""What happens to a job when a rank dies, never comes, or gives up: an error in time, never a hang."""
+
+import os
+import threading
+import time
+from datetime import timedelta
+
+import gloo_world
+import pytest
+import torch
+import torch.distributed as dist
+
+pytestmark = pytest.mark.gloo
+
+RING = ("ring", {})
+
+
+def dies_inside(rank, num_ranks, store, async_op):
+    dist.init_process_group("topotune", timeout=timedelta(seconds=20))
+    group = dist.group.WORLD
+    group.override = RING
+    dist.all_reduce(torch.ones(1000))
+    if rank == 1:
+        os._exit(3)
+    works = [dist.all_reduce(torch.ones(1000), async_op=True) for _ in range(2)] if async_op else []
+    begin = time.monotonic()
+    errors = []
+    for wait in ([work.wait for work in works] * 2 + [work.get_future().wait for work in works]) or [
+        lambda: dist.all_reduce(torch.ones(1000))
+    ]:
+        with pytest.raises(RuntimeError) as caught:
+            wait()
+        errors.append(str(caught.value))
+    in_time = time.monotonic() - begin < 60
+    with pytest.raises(RuntimeError, match="this process group can run no more collectives"):
+        dist.all_reduce(torch.ones(1000))
+    with pytest.raises(RuntimeError, match="this process group can run no more collectives"):
+        dist.broadcast(torch.ones(1), 0, async_op=True).wait()
+    dist.destroy_process_group()
+    return errors, in_time, [work.is_success() for work in works], leftover_threads()
+
+
+def leftover_threads():
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("topotune")]
+
+
+@pytest.mark.parametrize("async_op", [False, True], ids=["synchronous", "asynchronous"])
+def test_a_rank_that_dies_fails_the_work_of_the_others(async_op):
+    results = gloo_world.run_world(3, dies_inside, async_op, deaths=[1])
+    assert results[1] is None
+    for errors, in_time, successes, threads in (results[0], results[2]):
+        assert in_time
+        assert all("allreduce" in error or "no more collectives" in error for error in errors), errors
+        assert successes == [False] * len(successes)
+        assert threads == []
+
+
+def never_comes(rank, num_ranks, store):
+    dist.init_process_group("topotune", timeout=timedelta(seconds=300))
+    dist.group.WORLD.override = RING
+    dist.all_reduce(torch.ones(100))
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=2))
+    if rank == 0:
+        store.wait(["done"], timedelta(seconds=100))
+        return None
+    begin = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"had not ended after the group's timeout of 2 s"):
+        dist.all_reduce(torch.ones(100), async_op=True).wait()
+    waited = time.monotonic() - begin
+    store.set("done", "")
+    return waited
+
+
+def test_a_rank_that_never_comes_costs_the_timeout_that_was_set_last():
+    waited = gloo_world.run_world(2, never_comes)[1]
+    assert 1.5 < waited < 60
+
+
+def waits_briefly(rank, num_ranks, store):
+    dist.init_process_group("topotune")
+    dist.group.WORLD.override = RING
+    dist.all_reduce(torch.ones(100))
+    if rank == 0:
+        store.wait(["impatient"], timedelta(seconds=100))
+    work = dist.all_reduce(tensor := torch.ones(100), async_op=True)
+    if rank == 1:
+        with pytest.raises(RuntimeError, match="Operation timed out"):
+            work.wait(timedelta(milliseconds=50))
+        assert not work.is_completed()
+        store.set("impatient", "")
+    work.wait()
+    return tensor[0].item()
+
+
+def test_a_wait_with_its_own_timeout_gives_up_alone():
+    assert gloo_world.run_world(2, waits_briefly) == [2.0, 2.0]
+
+
+def aborts(rank, num_ranks, store):
+    dist.init_process_group("topotune", timeout=timedelta(seconds=300))
+    group = dist.group.WORLD
+    group.override = RING
+    dist.all_reduce(torch.ones(100))
+    if rank == 0:
+        store.wait(["aborted"], timedelta(seconds=100))
+        group.abort()
+        return None
+    works = [dist.all_reduce(torch.ones(100), async_op=True), dist.broadcast(torch.ones(1), 0, async_op=True)]
+    time.sleep(0.3)
+    begin = time.monotonic()
+    group.abort()
+    errors = []
+    for work in works:
+        with pytest.raises(RuntimeError) as caught:
+            work.wait()
+        errors.append(str(caught.value))
+    in_time = time.monotonic() - begin < 30
+    store.set("aborted", "")
+    dist.destroy_process_group()
+    return errors, in_time, leftover_threads()
+
+
+def test_abort_ends_what_runs_fails_what_waits_and_joins_the_thread():
+    errors, in_time, threads = gloo_world.run_world(2, aborts)[1]
+    assert in_time
+    assert "the world of 2 ranks was aborted" in errors[1]
+    assert threads == []
+
+
+def ends_with_work_in_flight(rank, num_ranks, store):
+    dist.init_process_group("topotune")
+    dist.group.WORLD.override = RING
+    works = [dist.all_reduce(torch.ones(30000), async_op=True) for _ in range(5)]
+    dist.destroy_process_group()
+    return [work.is_success() for work in works], leftover_threads()
+
+
+def test_destroy_lets_what_was_called_end_and_joins_the_thread():
+    assert gloo_world.run_world(2, ends_with_work_in_flight) == [([True] * 5, [])] * 2
+
+
+def anew(rank, num_ranks, store):
+    sums = []
+    for round_number in range(3):
+        dist.init_process_group("topotune")
+        dist.group.WORLD.override = RING
+        tensor = torch.tensor([float(round_number)])
+        dist.all_reduce(tensor)
+        group = dist.new_group([0, 1])
+        group.override = RING
+        dist.all_reduce(tensor, group=group)
+        sums.append(tensor.item())
+        dist.destroy_process_group()
+    return sums
+
+
+def test_a_world_can_be_made_anew_in_the_same_store():
+    assert gloo_world.run_world(2, anew) == [[0.0, 4.0, 8.0]] * 2
+
+
+def store_stays_free(rank, num_ranks, store):
+    dist.init_process_group("topotune")
+    dist.group.WORLD.override = RING
+    work = None
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(4), async_op=True)  # its first: it connects, and waits for rank 1
+    group = dist.new_group([0, 1])
+    work = work or dist.all_reduce(torch.ones(4), async_op=True)
+    work.wait()
+    return group.size()
+
+
+def test_connecting_behind_the_scenes_leaves_the_store_to_the_script():
+    assert gloo_world.run_world(2, store_stays_free) == [2, 2]

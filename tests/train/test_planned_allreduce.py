@@ -1,0 +1,190 @@
+"""Allreduces on ``topotune`` against torch's own gloo, over types, operations and layouts."""
+
+import itertools
+
+import gloo_world
+import pytest
+import torch
+import torch.distributed as dist
+from job_plan import job_plan, rows
+
+import topotune
+
+pytestmark = pytest.mark.gloo
+
+NUM_RANKS = 3
+ALGORITHMS = (
+    ("ring", {"channels": 2, "pieces": 2}),
+    ("halving_doubling", {}),
+    ("native_allgather_reduce", {}),
+)
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64)
+OPS = ("SUM", "MAX", "MIN", "PRODUCT", "AVG")
+LAYOUTS = ("contiguous", "strided", "transposed", "empty")
+
+
+def values(rank, dtype, op):
+    """Numbers whose reduction is exact in every order: powers of two for the product, small integers else."""
+    numbers = (torch.arange(210) * 7 + 5 * rank) % 9 - 4
+    if op == "PRODUCT":
+        numbers = 2 ** (numbers.abs() % 3)
+    if op == "AVG":
+        numbers = numbers * NUM_RANKS
+    return numbers.to(dtype)
+
+
+def laid_out(tensor, layout):
+    """A tensor of these values with this layout, and the memory in which it lies."""
+    if layout == "empty":
+        tensor = tensor[:0]
+    if layout == "strided":
+        memory = torch.full((2 * tensor.numel(),), 77, dtype=tensor.dtype)
+        memory[::2] = tensor
+        return memory[::2], memory[1::2]
+    if layout == "transposed":
+        return tensor.reshape(14, 15).t(), torch.empty(0)
+    return tensor.clone(), torch.empty(0)
+
+
+def whole_matrix(rank, num_ranks, store):
+    dist.init_process_group("topotune")
+    ours, raw = dist.group.WORLD, dist.new_group(backend="gloo")
+    failures = []
+    for algorithm, dtype, op, layout in itertools.product(ALGORITHMS, DTYPES, OPS, LAYOUTS):
+        if op == "AVG" and dtype == torch.int64:
+            continue
+        ours.override = algorithm
+        tensor, between = laid_out(values(rank, dtype, op), layout)
+        expected = tensor.contiguous().clone()
+        dist.all_reduce(expected, op=getattr(dist.ReduceOp, op), group=raw)
+        before = ours.calls["allreduce", algorithm[0]]
+        dist.all_reduce(tensor, op=getattr(dist.ReduceOp, op))
+        planned = ours.calls["allreduce", algorithm[0]] - before
+        if not torch.equal(tensor, expected) or planned != (layout != "empty"):
+            failures.append((algorithm[0], dtype, op, layout, planned))
+        if not torch.equal(between, torch.full_like(between, 77)):
+            failures.append((algorithm[0], dtype, op, layout, "wrote between the elements"))
+    return failures
+
+
+def test_every_type_operation_and_layout_gives_what_gloo_gives():
+    assert gloo_world.run_world(NUM_RANKS, whole_matrix) == [[]] * NUM_RANKS
+
+
+def unsupported(rank, num_ranks, store):
+    dist.init_process_group("topotune")
+    dist.group.WORLD.override = ("ring", {})
+    bits = torch.tensor([1 << rank])
+    dist.all_reduce(bits, op=dist.ReduceOp.BOR)
+    truths = torch.tensor([rank == 1])
+    dist.all_reduce(truths)
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        dist.all_reduce(torch.ones(3, dtype=torch.int64), op=dist.ReduceOp.AVG)
+    works = [
+        dist.all_reduce(torch.ones(3, dtype=torch.int64), op=dist.ReduceOp.AVG, async_op=True)
+        for _ in range(2)
+    ]
+    for work in works:
+        with pytest.raises(RuntimeError, match="can't be cast"):
+            work.wait()
+    after = torch.ones(2)
+    dist.all_reduce(after)
+    return bits.item(), truths.item(), after.tolist(), dict(dist.group.WORLD.calls)
+
+
+def test_what_an_algorithm_cannot_serve_goes_to_the_wrapped_backend_and_spoils_nothing():
+    for bits, truths, after, calls in gloo_world.run_world(NUM_RANKS, unsupported):
+        assert (bits, truths, after) == (7, True, [3.0, 3.0])
+        assert calls == {("allreduce", "default"): 5, ("allreduce", "ring"): 1}
+
+
+def odd_tensors(rank, num_ranks, store):
+    dist.init_process_group("topotune")
+    dist.group.WORLD.override = ("ring", {})
+    results = []
+    with torch.inference_mode():
+        inference, strided = torch.ones(4), torch.ones(4, 2)[:, 0]
+        dist.all_reduce(inference)
+        dist.all_reduce(strided, async_op=True).wait()
+    results += [inference.tolist(), strided.tolist(), inference.is_inference()]
+    late = torch.inference_mode()(torch.ones)(4)
+    dist.all_reduce(late, async_op=True).wait()
+    leaf = torch.nn.Parameter(torch.ones(4))
+    dist.all_reduce(leaf)
+    version, scalar = leaf._version, torch.tensor(1.0)
+    dist.all_reduce(scalar)
+    base = torch.zeros(10)
+    base[3:7] = 1
+    dist.all_reduce(base[3:7])
+    return [*results, late.tolist(), leaf.tolist(), version, scalar.item(), base.tolist()]
+
+
+def test_inference_tensors_parameters_scalars_and_views_are_reduced_in_place():
+    threes = [3.0] * 4
+    expected = [threes, threes, True, threes, threes, 0, 3.0, [0.0] * 3 + threes + [0.0] * 3]
+    assert gloo_world.run_world(NUM_RANKS, odd_tensors) == [expected] * NUM_RANKS
+
+
+def runs(rank, num_ranks, store):
+    torch.manual_seed(rank)
+    inputs = [torch.randn(size) for size in (17, 1000, 40000)]
+    results = []
+    for _ in range(2):
+        dist.init_process_group("topotune")
+        outputs = [tensor.clone() for tensor in inputs]
+        works = [dist.all_reduce(tensor, async_op=True) for tensor in outputs]
+        for work in works:
+            work.wait()
+        results.append(outputs)
+        dist.destroy_process_group()
+    return [[tensor.numpy().tobytes() for tensor in outputs] for outputs in results]
+
+
+def test_results_are_bitwise_equal_on_all_ranks_and_in_every_run(monkeypatch, tmp_path):
+    monkeypatch.setenv("TOPOTUNE_PLAN", str(tmp_path / "plan.json"))
+    from topotune.plan import file_bytes
+
+    (tmp_path / "plan.json").write_bytes(file_bytes(job_plan(4)))
+    first, *others = (
+        result
+        for ranks in gloo_world.run_world(4, with_environment, str(tmp_path / "plan.json"))
+        for result in ranks
+    )
+    assert all(other == first for other in others)
+
+
+def with_environment(rank, num_ranks, store, path):
+    topotune.use(path)
+    return runs(rank, num_ranks, store)
+
+
+def order_of_ranks(rank, num_ranks, store):
+    topotune.use(
+        job_plan(4, rows((0, "native_hierarchical", {"groups": [[0, 1], [2, 3]]})), rank_order=(0, 2, 1, 3))
+    )
+    dist.init_process_group("topotune")
+    tensor = torch.tensor([float(rank)])
+    dist.all_reduce(tensor)
+    return tensor.item(), dict(dist.group.WORLD.calls)
+
+
+def test_a_plan_with_a_rank_order_runs_on_relabelled_ranks():
+    expected = (6.0, {("allreduce", "native_hierarchical"): 1})
+    assert gloo_world.run_world(4, order_of_ranks) == [expected] * 4
+
+
+def overridden(rank, num_ranks, store):
+    topotune.use(job_plan(2))
+    dist.init_process_group("topotune")
+    group = dist.group.WORLD
+    for override in (("double_binary_tree", {}), ("default", {}), None):
+        group.override = override
+        dist.all_reduce(torch.ones(1000))
+    with pytest.raises(topotune.errors.UsageError, match="override: ring takes no parameter 'colour'"):
+        group.override = ("ring", {"colour": 1})
+    return dict(group.calls), group.override
+
+
+def test_an_override_forces_one_algorithm_and_none_gives_the_plan_back():
+    calls = {("allreduce", name): 1 for name in ("double_binary_tree", "default", "ring")}
+    assert gloo_world.run_world(2, overridden) == [(calls, None)] * 2

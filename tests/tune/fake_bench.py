@@ -1,0 +1,72 @@
+"""A bench with made-up times and a made-up clock, for the code that chooses."""
+
+import json
+
+import numpy as np
+
+from topotune.tune.trial import DEFAULT, BlockTimes, Candidate
+
+FAST = Candidate.of("ring", {"channels": 2})
+SLOW = Candidate.of("ring", {"channels": 1})
+TREE = Candidate.of("double_binary_tree", {"pieces": 2})
+RECURSIVE = Candidate.of("recursive_doubling", {})
+
+
+class FakeBench:
+    """Times are ``true_s(candidate, bytes)`` with log-normal noise; ``miss_rate`` of starts are missed."""
+
+    def __init__(self, true_s, *, noise=0.05, seed=0, wrong=(), miss_rate=0.0, slow_down=None):
+        self.true_s = true_s
+        self.noise = noise
+        self.rng = np.random.default_rng(seed)
+        self.wrong = set(wrong)
+        self.miss_rate = miss_rate
+        self.slow_down = slow_down or {}
+        self.clock_s = 0.0
+        self.blocks = []
+        self.checks = []
+
+    def now_s(self):
+        return self.clock_s
+
+    def check(self, candidate, message_bytes):
+        self.checks.append((candidate, message_bytes))
+        self.clock_s += 2 * self.true_s(candidate, message_bytes)
+        return "rank 1 got 3, not 6" if candidate in self.wrong else None
+
+    def run(self, block):
+        json.dumps(block.to_json())
+        self.blocks.append(block)
+        times = np.empty((len(block.orders), len(block.arms)))
+        missed = 0
+        self.clock_s += 2e-3 + sum(
+            count * self.true_s(arm, block.message_bytes)
+            for arm, count in zip(block.arms, block.warmups, strict=True)
+        )
+        for row, order in enumerate(block.orders):
+            assert sorted(order) == list(range(len(block.arms)))
+            for arm in order:
+                true_s = self.true_s(block.arms[arm], block.message_bytes)
+                true_s *= self.slow_down.get((block.arms[arm], block.condition), 1.0)
+                time_s = true_s * np.exp(self.rng.normal(0, self.noise))
+                self.clock_s += max(time_s, block.expected_s[arm])
+                late = self.rng.random() < self.miss_rate
+                missed += late
+                times[row, arm] = np.nan if late else time_s
+        return BlockTimes(times_s=times, num_missed=missed, scheme="clock")
+
+
+def default_time(message_bytes):
+    """5 ms and 1 GB/s."""
+    return 5e-3 + message_bytes / 1e9
+
+
+def factors(table):
+    """True times from the default's, divided by a candidate's speed-up."""
+
+    def true_s(candidate, message_bytes):
+        speedup = 1.0 if candidate == DEFAULT else table[candidate]
+        speedup = speedup(message_bytes) if callable(speedup) else speedup
+        return default_time(message_bytes) / speedup
+
+    return true_s

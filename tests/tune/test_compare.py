@@ -1,0 +1,125 @@
+"""A comparison says faster or slower only where its simultaneous interval does."""
+
+import numpy as np
+import pytest
+from fake_bench import FAST, FakeBench, default_time
+
+from topotune.errors import UsageError, WrongResultError
+from topotune.plan.model import Row
+from topotune.tune.compare import compare_plan, comparison_to_document, sizes_to_compare, verdict_of
+from topotune.tune.options import DEFAULT_SIZES, CompareOptions, TuneOptions
+from topotune.tune.sampling import Sampling
+from topotune.tune.trial import DEFAULT, PLANNED
+
+ROWS = (
+    Row(min_bytes=0, max_bytes=1024, algorithm="default"),
+    Row(min_bytes=1024, max_bytes=4097, algorithm=FAST.algorithm, params=FAST.params),
+    Row(min_bytes=4097, max_bytes=None, algorithm="default"),
+)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (1.021, 3.0, "faster"),
+        (1.02, 3.0, "same"),
+        (0.5, 1.5, "same"),
+        (0.9, 0.98, "same"),
+        (0.9, 0.979, "slower"),
+        (0.0, float("inf"), "same"),
+    ],
+)
+def test_verdicts_are_those_of_the_contract(low, high, verdict):
+    assert verdict_of(low, high) == verdict
+
+
+def test_ends_and_an_odd_middle_of_every_row_are_compared():
+    sizes = sizes_to_compare(ROWS)
+    assert set(DEFAULT_SIZES) <= set(sizes)
+    assert sorted(set(sizes) - set(DEFAULT_SIZES)) == [2052]
+    assert {1024, 4096} <= set(sizes)
+
+
+def compare(true_s, *, sizes=(1024, 4096, 65536), budget_s=10.0, **fake):
+    bench = FakeBench(true_s, **fake)
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+    options = CompareOptions(plan_path="plan.json", sizes=sizes, budget_s=budget_s)
+    return (*compare_plan(sampling, ROWS, options, algorithm_at=lambda size: "ring"), bench)
+
+
+def plan_times(speedups):
+    return lambda arm, size: default_time(size) / (speedups[size] if arm == PLANNED else 1.0)
+
+
+def test_faster_same_and_slower_sizes_are_told_apart():
+    rows, warnings, bench = compare(plan_times({1024: 2.0, 4096: 1.0, 65536: 0.7}), noise=0.03)
+    assert [(row.message_bytes, row.verdict) for row in rows] == [
+        (1024, "faster"),
+        (4096, "same"),
+        (65536, "slower"),
+    ]
+    assert rows[0].ratio == pytest.approx(2.0, rel=0.05)
+    assert warnings == []
+    assert bench.clock_s < 10.0
+    document = comparison_to_document(rows, num_ranks=4, plan="plan.json", warnings=warnings)
+    assert set(document["rows"][0]) >= {
+        "message_bytes",
+        "default_median_s",
+        "plan_median_s",
+        "ratio",
+        "ratio_ci",
+        "num_samples",
+        "verdict",
+    }
+    assert (document["schema"], document["schema_version"]) == ("topotune/comparison", 1)
+
+
+def test_each_asked_size_gets_enough_rounds_for_a_bounded_interval_whatever_the_budget():
+    rows, _, _ = compare(plan_times(dict.fromkeys((1024, 4096, 65536), 1.0)), budget_s=0.01)
+    assert all(row.num_samples >= 9 and np.isfinite(row.ratio_ci).all() for row in rows)
+
+
+def test_sizes_of_our_own_choosing_that_take_too_long_are_left_out_with_a_warning():
+    _, warnings, bench = compare(
+        plan_times(dict.fromkeys(sizes_to_compare(ROWS), 1.0)), sizes=None, budget_s=5.0
+    )
+    assert len(warnings) == 1
+    assert "64 MiB" in warnings[0] or "16 MiB" in warnings[0]
+    assert bench.clock_s < 7.0
+
+
+def test_the_plan_is_checked_before_it_is_timed():
+    with pytest.raises(WrongResultError, match="1 KiB by ring: rank 1 got 3, not 6"):
+        compare(plan_times(dict.fromkeys((1024, 4096, 65536), 1.0)), wrong=[PLANNED])
+
+
+def test_both_arms_are_interleaved_in_random_order():
+    _, _, bench = compare(plan_times(dict.fromkeys((1024, 4096, 65536), 1.0)))
+    assert {block.arms for block in bench.blocks} == {(DEFAULT, PLANNED)}
+    assert {order for block in bench.blocks for order in block.orders} == {(0, 1), (1, 0)}
+
+
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [
+        ({"budget_s": 0.0}, "a budget of 0 s is no time to work in"),
+        ({"budget_s": float("inf")}, "a budget of inf s is no time to work in"),
+        ({"sizes": [1022]}, "a size of 1022 bytes cannot be measured: messages are float32, up to 4 GiB"),
+        ({"sizes": []}, "no message sizes were given"),
+        ({"sizes": [8, 4]}, "sizes (8, 4) are not ascending, each once"),
+        ({"min_gain": -0.1}, "a minimum gain of -0.1 is not within 0 and 10"),
+        ({"backend": "nccl"}, "backend 'nccl' cannot be tuned: its calls are passed through"),
+        ({"seed": -1}, "a seed of -1 is not within 0 and 2**32 - 1"),
+        ({"bugdet_s": 1.0}, "'bugdet_s' is no option of TuneOptions: "),
+    ],
+)
+def test_options_out_of_range_are_refused(payload, message):
+    with pytest.raises(UsageError) as error:
+        TuneOptions.from_payload(payload)
+    assert error.value.message.startswith(message)
+
+
+def test_no_sizes_mean_the_usual_ones():
+    assert TuneOptions.from_payload({"sizes": None}).sizes == DEFAULT_SIZES
+    assert DEFAULT_SIZES[0] == 1024
+    assert DEFAULT_SIZES[-1] == 64 << 20

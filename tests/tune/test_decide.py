@@ -1,0 +1,281 @@
+"""Rows claim nothing beyond what was confirmed, and always tile every size."""
+
+import math
+from itertools import pairwise
+
+import pytest
+from fake_bench import FAST, RECURSIVE, TREE
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topotune.plan.model import Bottleneck, Group, GroupShape
+from topotune.tune.confirm import Confirmation, confirmation_points, odd_between, plan_confirmation
+from topotune.tune.decide import DefaultTime, Limit, confirmed_spans, decide_rows
+from topotune.tune.finalists import Conditions, choose_finalists
+from topotune.tune.search import Standing
+from topotune.tune.statistics import Comparison
+from topotune.tune.trial import DEFAULT
+
+LIMIT = Limit(no_bound_reason="made up")
+K = 1024
+
+
+def comparison(ratio=2.0, low=None, high=None, rounds=20):
+    return Comparison(
+        default_median_s=ratio * 1e-3,
+        median_s=1e-3,
+        ratio=ratio,
+        low=ratio / 1.1 if low is None else low,
+        high=ratio * 1.1 if high is None else high,
+        num_rounds=rounds,
+        outlier_share=0.0,
+    )
+
+
+def confirmed(candidate, size, *, passed=True, searched=None):
+    return Confirmation(
+        message_bytes=size,
+        candidate=candidate,
+        comparison=comparison(),
+        passed=passed,
+        searched=size % K == 0 if searched is None else searched,
+    )
+
+
+def standing(candidate, ratio, *, spread=0.05, low=None, high=None):
+    return Standing(
+        candidate=candidate,
+        comparison=comparison(ratio, low, high),
+        log_spread=spread,
+        dropped=False,
+    )
+
+
+def defaults(*sizes):
+    return {size: DefaultTime(median_s=2e-3, num_samples=9) for size in sizes}
+
+
+def table(confirmations, *sizes, tested=()):
+    rows = decide_rows(confirmations, defaults(*sizes), limit=LIMIT, tested_bytes=tested)
+    return [(row.min_bytes, row.max_bytes, row.algorithm) for row in rows]
+
+
+ODD = odd_between(K, 4 * K)
+ODD_2 = odd_between(4 * K, 16 * K)
+
+
+@pytest.mark.parametrize(
+    ("confirmations", "expected"),
+    [
+        ([], [(0, 4 * K, "default"), (4 * K, 16 * K, "default"), (16 * K, None, "default")]),
+        (
+            [confirmed(FAST, size) for size in (K, ODD, 4 * K)],
+            [
+                (0, K, "default"),
+                (K, 4 * K + 1, "ring"),
+                (4 * K + 1, None, "default"),
+            ],
+        ),
+        (
+            [confirmed(FAST, size) for size in (K, ODD, 4 * K, ODD_2, 16 * K)],
+            [
+                (0, K, "default"),
+                (K, 4 * K, "ring"),
+                (4 * K, 16 * K + 1, "ring"),
+                (16 * K + 1, None, "default"),
+            ],
+        ),
+        (
+            [confirmed(FAST, K), confirmed(FAST, 4 * K)],
+            [(0, 4 * K, "default"), (4 * K, 16 * K, "default"), (16 * K, None, "default")],
+        ),
+        (
+            [confirmed(FAST, K), confirmed(FAST, ODD, passed=False), confirmed(FAST, 4 * K)],
+            [(0, 4 * K, "default"), (4 * K, 16 * K, "default"), (16 * K, None, "default")],
+        ),
+        (
+            [confirmed(FAST, size) for size in (K, ODD, 4 * K, ODD_2)]
+            + [confirmed(TREE, ODD_2, passed=False), confirmed(TREE, 16 * K)],
+            [(0, K, "default"), (K, ODD_2 + 1, "ring"), (ODD_2 + 1, None, "default")],
+        ),
+        (
+            [confirmed(FAST, size) for size in (K, ODD, 4 * K, ODD_2)]
+            + [confirmed(TREE, size) for size in (ODD_2, odd_between(ODD_2, 16 * K), 16 * K)],
+            [
+                (0, K, "default"),
+                (K, ODD_2, "ring"),
+                (ODD_2, 16 * K + 1, "double_binary_tree"),
+                (16 * K + 1, None, "default"),
+            ],
+        ),
+    ],
+    ids=[
+        "nothing confirmed",
+        "two ends and an odd size inside",
+        "three sizes give two rows",
+        "no odd size inside",
+        "the odd size failed",
+        "reaches the boundary that the neighbour lost",
+        "both hold at the boundary",
+    ],
+)
+def test_rows_end_where_confirmation_ends(confirmations, expected):
+    assert table(confirmations, K, 4 * K, 16 * K) == expected
+
+
+def test_a_size_with_another_finalist_ends_a_range():
+    # The same candidate won at 1, 4 and 64 KiB, the default at 16 KiB: nothing is claimed across it.
+    sizes = (K, 4 * K, 16 * K, 64 * K)
+    odd = [odd_between(low, high) for low, high in pairwise(sizes)]
+    confirmations = [confirmed(FAST, size) for size in (K, odd[0], 4 * K, odd[1], odd[2], 64 * K)]
+    spans = confirmed_spans(confirmations, sizes)
+    assert [(span.first_bytes, span.last_bytes) for span in spans] == [(K, odd[1])]
+
+
+def test_a_point_that_time_ran_out_for_ends_a_range():
+    confirmations = [confirmed(FAST, size) for size in (K, ODD, 4 * K, 16 * K)]
+    rows = table(confirmations, K, 4 * K, 16 * K, tested=[ODD_2])
+    assert [row for row in rows if row[2] == "ring"] == [(K, 4 * K + 1, "ring")]
+
+
+def test_a_row_carries_the_evidence_of_its_searched_size():
+    conditions = {(K, FAST): Conditions(backward=comparison(1.2), busy_ratio=0.9)}
+    rows = decide_rows(
+        [confirmed(FAST, size) for size in (K, ODD, 4 * K)],
+        defaults(K, 4 * K),
+        limit=Limit(time_s=lambda size: 1e-4, bottleneck=Bottleneck(text="link of node b", cut=("rank 1",))),
+        conditions=conditions,
+        predicted_s=lambda candidate, size: 7e-4,
+    )
+    row = rows[1]
+    assert row.evidence.measured_bytes == K
+    assert row.evidence.ratio == 2.0
+    assert row.evidence.ratio_ci == (2.0 / 1.1, 2.0 * 1.1)
+    assert row.evidence.confirmed_bytes == (K, ODD, 4 * K)
+    assert row.evidence.predicted_s == 7e-4
+    assert row.evidence.backward_ratio_ci == (1.2 / 1.1, 1.2 * 1.1)
+    assert row.evidence.busy_ratio == 0.9
+    assert row.percent_of_optimum == pytest.approx(10.0)
+    assert row.bottleneck.text == "link of node b"
+    assert rows[2].no_bound_reason == "not measured in this range"
+
+
+SIZES = (K, 4 * K, 16 * K, 64 * K, 256 * K)
+
+
+@given(
+    winners=st.lists(
+        st.sampled_from([DEFAULT, FAST, TREE, RECURSIVE]), min_size=len(SIZES), max_size=len(SIZES)
+    ),
+    data=st.data(),
+)
+def test_rows_tile_every_size_and_hold_only_where_confirmed(winners, data):
+    points = confirmation_points(dict(zip(SIZES, winners, strict=True)))
+    confirmations = [
+        confirmed(candidate, point.message_bytes, passed=data.draw(st.booleans()), searched=point.searched)
+        for point in points
+        for candidate in point.candidates
+    ]
+    rows = decide_rows(
+        confirmations,
+        defaults(*SIZES),
+        limit=LIMIT,
+        tested_bytes=[point.message_bytes for point in points],
+    )
+    # The plan's own rules: whole, without gaps or overlaps, known algorithms.
+    Group(shape=GroupShape(num_ranks=4, num_nodes=1, ranks_per_node=4, stride=1), allreduce=rows)
+    passed = {(one.candidate.algorithm, one.message_bytes) for one in confirmations if one.passed}
+    for row in rows:
+        if row.algorithm == "default":
+            continue
+        ends = row.evidence.confirmed_bytes
+        assert ends[0] == row.min_bytes
+        assert ends[-1] in (row.max_bytes, row.max_bytes - 1)
+        assert any(size // 4 % 2 for size in ends[1:-1])
+        assert all((row.algorithm, size) in passed for size in ends)
+
+
+@given(winners=st.lists(st.sampled_from([DEFAULT, FAST, TREE]), min_size=1, max_size=5))
+def test_if_everything_is_confirmed_every_finalist_gets_a_row_at_its_size(winners):
+    finalists = dict(zip(SIZES, winners, strict=False))
+    points = confirmation_points(finalists)
+    confirmations = [
+        confirmed(candidate, point.message_bytes, searched=point.searched)
+        for point in points
+        for candidate in point.candidates
+    ]
+    rows = decide_rows(confirmations, defaults(*finalists), limit=LIMIT)
+    for size, winner in finalists.items():
+        row = next(row for row in rows if row.min_bytes <= size and (row.max_bytes or math.inf) > size)
+        assert row.algorithm == winner.algorithm
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(1024, 4096, 2052), (4, 8, None), (4, 16, 12), (1024, 1028, None), (1 << 20, 1 << 22, (1 << 21) + 4)],
+)
+def test_an_odd_size_lies_strictly_between(low, high, expected):
+    assert odd_between(low, high) == expected
+
+
+@pytest.mark.parametrize(
+    ("ratios", "expected"),
+    [
+        ([(3.0, 1.0), (3.0, 1.0), (3.0, 1.0)], [FAST, FAST, FAST]),
+        ([(3.0, 1.0), (2.9, 3.0), (3.0, 1.0)], [FAST, FAST, FAST]),
+        ([(3.0, 1.0), (1.0, 9.0), (3.0, 1.0)], [FAST, TREE, FAST]),
+        ([(3.0, 1.0), (2.9, 3.0), (2.9, 3.0)], [FAST, FAST, FAST]),
+        ([(3.0, 1.0), (1.0, 3.0), (1.0, 3.0)], [FAST, TREE, TREE]),
+        ([(0.9, 0.8), (1.01, 0.9), (0.9, 0.8)], [DEFAULT, DEFAULT, DEFAULT]),
+        ([(3.0, 1.0), (0.5, 0.9), (3.0, 1.0)], [FAST, DEFAULT, FAST]),
+    ],
+    ids=[
+        "one wins everywhere",
+        "an unclear advantage moves nothing",
+        "a clear one does",
+        "unclear at two sizes: either is fine, no switch is cheaper",
+        "a crossing",
+        "gains below the margin are none",
+        "where none gains the default stays",
+    ],
+)
+def test_finalists_switch_only_where_it_pays(ratios, expected):
+    sizes = SIZES[: len(ratios)]
+    standings = {
+        size: [standing(FAST, fast), standing(TREE, tree)]
+        for size, (fast, tree) in zip(sizes, ratios, strict=True)
+    }
+    assert list(choose_finalists(standings, min_gain=0.02).values()) == expected
+
+
+def test_an_unfit_finalist_gives_way_to_the_next():
+    standings = {K: [standing(FAST, 3.0), standing(TREE, 2.0)]}
+    chosen = choose_finalists(standings, min_gain=0.02, unfit=frozenset({(K, FAST)}))
+    assert chosen == {K: TREE}
+
+
+def test_confirmation_gives_up_costly_sizes_first_when_time_is_short():
+    finalists = dict.fromkeys(SIZES, FAST)
+    standings = {size: [standing(FAST, 2.0)] for size in SIZES}
+    default_s = {size: size / 1e6 for size in SIZES}
+    whole, kept = plan_confirmation(finalists, standings, default_s, min_gain=0.02, budget_s=1e3)
+    assert kept == finalists
+    points, kept = plan_confirmation(finalists, standings, default_s, min_gain=0.02, budget_s=1.5)
+    assert [kept[size] for size in SIZES[-2:]] == [DEFAULT, DEFAULT]
+    assert kept[K] == FAST
+    assert 0 < sum(point.num_rounds * point.round_s for point in points) <= 1.5
+    assert plan_confirmation(finalists, standings, default_s, min_gain=0.02, budget_s=-1.0)[0] == []
+    assert len(whole) > len(points)
+
+
+@pytest.mark.parametrize(
+    ("backward", "busy_ratio", "problem"),
+    [
+        (comparison(1.1), 1.0, None),
+        (comparison(0.98), 0.6, None),
+        (comparison(0.8), 1.0, "slower than the default in a backward (ratio at most 0.88)"),
+        (comparison(1.1), 0.4, "2.5 times as slow as the default while the main thread runs Python"),
+    ],
+)
+def test_what_training_does_to_a_candidate_can_rule_it_out(backward, busy_ratio, problem):
+    assert Conditions(backward=backward, busy_ratio=busy_ratio).problem == problem

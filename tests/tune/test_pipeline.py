@@ -1,0 +1,198 @@
+"""The whole choosing on a made-up clock: planted winners are found, losers never, budgets are kept."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from fake_bench import FAST, RECURSIVE, SLOW, TREE, FakeBench, default_time, factors
+
+from topotune.plan.model import Bottleneck
+from topotune.tune.decide import Limit
+from topotune.tune.journal import Journal, read_journal
+from topotune.tune.options import TuneOptions
+from topotune.tune.pipeline import choose_rows
+from topotune.tune.sampling import Sampling
+from topotune.tune.trial import DEFAULT
+
+NO_LIMIT = Limit(no_bound_reason="made up")
+SIZES = (1024, 4096, 16384, 65536, 262144, 1 << 20)
+
+
+def choose(
+    bench, candidates, *, budget_s=60.0, sizes=SIZES, seed=0, limit=NO_LIMIT, journal=None, reports=None
+):
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(seed), journal=journal)
+    return choose_rows(
+        sampling,
+        TuneOptions(budget_s=budget_s, sizes=sizes, seed=seed),
+        candidates,
+        predicted_s=lambda candidate, size: len(candidate.algorithm) * 1e-3,
+        limit=limit,
+        on_progress=reports.append if reports is not None else lambda _progress: None,
+    )
+
+
+def chosen_at(rows, message_bytes):
+    return next(
+        row for row in rows if row.min_bytes <= message_bytes and (row.max_bytes or 1 << 60) > message_bytes
+    )
+
+
+def assert_tiles(rows):
+    assert rows[0].min_bytes == 0
+    assert rows[-1].max_bytes is None
+    assert all(before.max_bytes == after.min_bytes for before, after in pairwise(rows))
+
+
+def test_a_planted_winner_is_found_and_confirmed_within_the_budget():
+    bench = FakeBench(factors({FAST: 3.0, SLOW: 0.5, TREE: 1.4, RECURSIVE: 0.9}), noise=0.1)
+    choice = choose(bench, [SLOW, TREE, RECURSIVE, FAST])
+    assert_tiles(choice.rows)
+    for size in SIZES:
+        row = chosen_at(choice.rows, size)
+        assert (row.algorithm, row.params) == (FAST.algorithm, FAST.params)
+        assert row.evidence.ratio == pytest.approx(3.0, rel=0.2)
+        assert row.evidence.ratio_ci[0] > 1.02
+        assert len(row.evidence.confirmed_bytes) >= 3
+        assert any(confirmed // 4 % 2 for confirmed in row.evidence.confirmed_bytes)
+    assert chosen_at(choice.rows, 100).algorithm == "default"
+    assert chosen_at(choice.rows, 2 << 20).algorithm == "default"
+    assert bench.clock_s <= 60.0
+    assert choice.certificate.num_comparisons == 11
+    assert choice.certificate.num_null_trials > 0
+    assert choice.certificate.false_win_rate <= 0.05
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_candidate_five_percent_slower_is_never_chosen(seed):
+    bench = FakeBench(factors({FAST: 0.95, SLOW: 0.95, TREE: 0.95, RECURSIVE: 0.95}), noise=0.3, seed=seed)
+    choice = choose(bench, [SLOW, TREE, RECURSIVE, FAST], sizes=SIZES[:3], budget_s=20.0, seed=seed)
+    assert {row.algorithm for row in choice.rows} == {"default"}
+
+
+def test_a_gain_below_the_margin_keeps_the_default():
+    bench = FakeBench(factors({FAST: 1.015}), noise=0.01)
+    assert {row.algorithm for row in choose(bench, [FAST]).rows} == {"default"}
+
+
+def test_candidates_switch_where_their_curves_cross():
+    bench = FakeBench(
+        factors(
+            {
+                FAST: lambda size: 4.0 if size >= 65536 else 1.2,
+                TREE: lambda size: 1.1 if size >= 65536 else 3.0,
+            }
+        )
+    )
+    rows = choose(bench, [FAST, TREE]).rows
+    assert_tiles(rows)
+    assert [chosen_at(rows, size).algorithm for size in SIZES] == [TREE.algorithm] * 3 + [FAST.algorithm] * 3
+    # Both hold at the odd size between 16 KiB and 64 KiB, which is the boundary: no default in between.
+    assert {row.algorithm for row in rows[1:-1]} == {TREE.algorithm, FAST.algorithm}
+
+
+def test_a_wrong_candidate_is_never_timed_and_is_named():
+    bench = FakeBench(factors({FAST: 9.0, TREE: 2.0}), wrong=[FAST])
+    choice = choose(bench, [FAST, TREE])
+    assert chosen_at(choice.rows, 4096).algorithm == TREE.algorithm
+    assert all(FAST not in block.arms for block in bench.blocks)
+    assert choice.warnings == ("ring channels=2 was left out: rank 1 got 3, not 6",)
+
+
+def test_every_candidate_is_checked_once_per_size_before_it_is_timed():
+    bench = FakeBench(factors({FAST: 3.0, TREE: 2.0, SLOW: 1.5}))
+    choose(bench, [FAST, TREE, SLOW])
+    assert len(bench.checks) == len(set(bench.checks))
+    timed = {(arm, block.message_bytes) for block in bench.blocks for arm in block.arms if arm != DEFAULT}
+    assert timed <= set(bench.checks)
+
+
+@pytest.mark.parametrize(
+    ("condition", "factor", "words"),
+    [("busy", 12.0, "while the main thread runs Python"), ("backward", 4.0, "in a backward")],
+)
+def test_a_candidate_that_suits_no_training_is_left_out(condition, factor, words):
+    bench = FakeBench(factors({FAST: 3.0, TREE: 2.0}), slow_down={(FAST, condition): factor})
+    choice = choose(bench, [FAST, TREE])
+    assert chosen_at(choice.rows, 4096).algorithm == TREE.algorithm
+    assert any(words in warning and FAST.label in warning for warning in choice.warnings)
+
+
+@pytest.mark.parametrize("budget_s", [0.05, 1.0, 3.0, 10.0, 60.0])
+@pytest.mark.parametrize("slowness", [1.0, 20.0])
+def test_the_budget_is_kept_and_the_table_is_whole(budget_s, slowness):
+    true_s = factors({FAST: 3.0, SLOW: 0.5, TREE: 1.4, RECURSIVE: 0.9})
+    bench = FakeBench(lambda candidate, size: slowness * true_s(candidate, size))
+    choice = choose(bench, [SLOW, TREE, RECURSIVE, FAST], budget_s=budget_s, sizes=(*SIZES, 1 << 24, 1 << 26))
+    assert_tiles(choice.rows)
+    # Nothing is begun that would not fit, but two calls of the smallest size are always made.
+    assert bench.clock_s <= max(1.15 * budget_s, 5 * slowness * default_time(1024))
+
+
+def test_a_size_whose_default_takes_over_a_hundredth_of_the_budget_is_not_searched():
+    bench = FakeBench(factors({FAST: 3.0}))
+    choice = choose(bench, [FAST], budget_s=2.0, sizes=(1024, 1 << 26))
+    assert {block.message_bytes for block in bench.blocks if len(block.arms) > 1} <= set(range(1 << 20))
+    assert chosen_at(choice.rows, 1 << 26).algorithm == "default"
+    assert any(
+        warning.startswith("from 64 MiB on the default takes too large") for warning in choice.warnings
+    )
+
+
+def test_missed_starts_are_dropped_counted_and_told():
+    bench = FakeBench(factors({FAST: 3.0}), miss_rate=0.2)
+    choice = choose(bench, [FAST])
+    assert chosen_at(choice.rows, 4096).algorithm == FAST.algorithm
+    assert any(
+        "samples were dropped because a rank missed the common start" in one for one in choice.warnings
+    )
+
+
+def test_no_candidates_give_a_default_table_with_evidence():
+    rows = choose(FakeBench(factors({})), []).rows
+    assert_tiles(rows)
+    assert {row.algorithm for row in rows} == {"default"}
+    assert [row.evidence.measured_bytes for row in rows] == list(SIZES)
+
+
+def test_rows_are_held_against_the_bound():
+    cut = Bottleneck(text="memory of the node", cut=("rank 0",))
+    rows = choose(
+        FakeBench(factors({FAST: 3.0}), noise=0.01),
+        [FAST],
+        limit=Limit(time_s=lambda size: size / 1e9, bottleneck=cut),
+    ).rows
+    row = chosen_at(rows, 1 << 18)
+    expected = 100 * (row.evidence.measured_bytes / 1e9) / row.evidence.median_s
+    assert row.percent_of_optimum == pytest.approx(expected)
+    assert row.bottleneck == cut
+    assert row.no_bound_reason is None
+    assert rows[-1].no_bound_reason == "not measured in this range"
+
+
+def test_the_same_seed_gives_the_same_table():
+    def once():
+        return choose(FakeBench(factors({FAST: 3.0, TREE: 2.9}), noise=0.2), [FAST, TREE], seed=7)
+
+    assert once() == once()
+
+
+def test_progress_tells_phases_in_order_and_ends_with_done():
+    reports = []
+    choose(FakeBench(factors({FAST: 3.0})), [FAST], reports=reports)
+    phases = list(dict.fromkeys(report.phase for report in reports))
+    assert phases == ["pilot", "search", "conditions", "confirm", "null trials", "done"]
+    assert all(0 <= before.done <= after.done <= 1 for before, after in pairwise(reports))
+    assert reports[-1].best[4096].algorithm == FAST.label
+
+
+def test_every_trial_stands_in_the_journal(tmp_path):
+    bench = FakeBench(factors({FAST: 3.0, TREE: 2.0}))
+    with Journal(tmp_path / "journal", {"seed": 0}) as journal:
+        choose(bench, [FAST, TREE], journal=journal)
+    contents = read_journal(tmp_path / "journal")
+    assert contents.unfinished == {}
+    assert contents.problems == ()
+    recorded = sum(len(one.outcome.get("times_s", [])) for one in contents.finished)
+    assert recorded == sum(len(block.orders) for block in bench.blocks)
+    assert sum(one.trial["kind"] == "check" for one in contents.finished) == len(bench.checks)

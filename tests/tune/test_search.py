@@ -1,0 +1,135 @@
+"""The search asks in predicted order, drops what is poor, and can be rebuilt from the journal."""
+
+import numpy as np
+import pytest
+from fake_bench import FAST, RECURSIVE, SLOW, TREE, FakeBench, default_time, factors
+from optuna.trial import TrialState
+
+from topotune.errors import RunError
+from topotune.tune.journal import Journal, read_journal
+from topotune.tune.sampling import Sampling, spacing_s
+from topotune.tune.search import SizeSearch, rebuild_study, search_sizes
+from topotune.tune.trial import DEFAULT, Block
+
+SIZE = 4096
+
+
+def search_of(candidates, note=lambda kind, record: None):
+    return SizeSearch(
+        message_bytes=SIZE, candidates=tuple(candidates), default_s=default_time(SIZE), seed=0, note=note
+    )
+
+
+def run(search, bench, deadline_s=1e9, journal=None):
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(0), journal=journal)
+    search_sizes([search], sampling, deadline_s=deadline_s)
+    return sampling
+
+
+def test_the_best_predicted_of_each_algorithm_come_first_and_all_are_asked_once():
+    order = [TREE, FAST, SLOW, RECURSIVE]
+    asked = [candidate for candidate, _ in search_of(order).ask(10)]
+    assert asked[:3] == [TREE, FAST, RECURSIVE]
+    assert sorted(asked, key=order.index) == order
+
+
+def test_the_fastest_stands_first_and_poor_ones_get_few_samples():
+    search = search_of([SLOW, TREE, RECURSIVE, FAST])
+    bench = FakeBench(factors({FAST: 3.0, TREE: 2.8, RECURSIVE: 0.3, SLOW: 0.1}), noise=0.1)
+    run(search, bench)
+    standings = search.standings()
+    assert {standings[0].candidate, standings[1].candidate} == {FAST, TREE}
+    rounds = {one.candidate: one.comparison.num_rounds for one in standings}
+    assert rounds[SLOW] == 1
+    assert rounds[RECURSIVE] <= 4
+    assert rounds[FAST] >= 8
+
+
+def test_every_block_of_the_search_holds_the_default_in_random_order():
+    bench = FakeBench(factors({FAST: 3.0, TREE: 2.8}))
+    run(search_of([FAST, TREE]), bench)
+    assert all(block.arms.count(DEFAULT) == 1 for block in bench.blocks)
+    orders = {order for block in bench.blocks for order in block.orders if len(order) == 3}
+    assert len(orders) > 2
+
+
+def test_nothing_begins_that_the_deadline_does_not_hold():
+    bench = FakeBench(factors({FAST: 3.0, TREE: 2.8}))
+    run(search_of([FAST, TREE]), bench, deadline_s=1e-3)
+    assert bench.blocks == []
+
+
+def test_the_study_is_rebuilt_from_the_journal(tmp_path):
+    candidates = [SLOW, TREE, RECURSIVE, FAST]
+    bench = FakeBench(factors({FAST: 3.0, TREE: 2.5, RECURSIVE: 0.3, SLOW: 0.1}), wrong=[TREE])
+    with Journal(tmp_path / "journal", {"seed": 0}) as journal:
+        search = search_of(candidates, journal.note)
+        run(search, bench, journal=journal)
+    notes = read_journal(tmp_path / "journal").notes
+    study = rebuild_study(notes, SIZE, candidates, seed=0)
+    seen = {
+        (trial.params["algorithm"], trial.params[trial.params["algorithm"]]): trial for trial in study.trials
+    }
+    assert seen[TREE.algorithm, TREE.params_json].state is TrialState.FAIL
+    assert seen[SLOW.algorithm, SLOW.params_json].state is TrialState.PRUNED
+    assert study.best_params == {"algorithm": "ring", "ring": FAST.params_json}
+    assert study.best_value == pytest.approx(-np.log(3.0), abs=0.1)
+    original = [trial for trial in search.study.trials if trial.state is TrialState.COMPLETE]
+    assert study.best_value == pytest.approx(min(trial.value for trial in original))
+    assert rebuild_study(notes, 2 * SIZE, candidates, seed=0).trials == []
+
+
+def test_samples_come_in_whole_rounds_and_missed_ones_are_run_again():
+    bench = FakeBench(factors({FAST: 2.0}), miss_rate=0.3)
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+    times_s = sampling.rounds("search", SIZE, (DEFAULT, FAST), 25, first_guess_s=5e-3)
+    assert times_s.shape == (25, 2)
+    assert not np.isnan(times_s).any()
+    assert sampling.dropped > 0
+
+
+def test_where_many_starts_are_missed_a_barrier_takes_over():
+    bench = FakeBench(factors({FAST: 2.0}), miss_rate=0.7)
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+    with pytest.raises(
+        RunError, match=r"ranks missed \d+ of \d+ common starts of ring channels=2 at 4096 bytes"
+    ):
+        sampling.rounds("search", SIZE, (DEFAULT, FAST), 20, first_guess_s=5e-3)
+    assert bench.blocks[0].scheme == "clock"
+    assert bench.blocks[-1].scheme == "barrier"
+
+
+@pytest.mark.parametrize(
+    ("recent_s", "expected"),
+    [
+        ([2.0], 3.0),
+        ([1.0, 1.1, 1.2, 1.1, 1.0], 1.05 * 1.2),
+        ([1.0] * 9 + [50.0], 1.05),
+        ([1.0] * 5 + [1.5] * 5, 1.05 * 1.5),
+    ],
+    ids=["too few to know", "steady: the longest", "one outlier is let go", "two modes: the slower"],
+)
+def test_starts_are_spaced_by_what_costs_least_per_kept_sample(recent_s, expected):
+    assert spacing_s(recent_s) == pytest.approx(expected)
+
+
+def test_an_arm_is_warmed_up_once_per_size_and_condition():
+    bench = FakeBench(factors({FAST: 2.0}))
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+    for condition in ("idle", "idle", "busy"):
+        sampling.rounds("search", SIZE, (DEFAULT, FAST), 3, first_guess_s=5e-3, condition=condition)
+    warmed = [(block.condition, block.warmups) for block in bench.blocks if any(block.warmups)]
+    assert warmed == [("idle", (2, 2)), ("busy", (2, 2))]
+
+
+def test_a_block_travels_as_json():
+    block = Block(
+        message_bytes=SIZE,
+        arms=(DEFAULT, FAST),
+        orders=((1, 0), (0, 1)),
+        expected_s=(5e-3, 2e-3),
+        warmups=(2, 0),
+        condition="backward",
+        scheme="barrier",
+    )
+    assert Block.from_json(block.to_json()) == block

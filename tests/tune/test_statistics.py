@@ -1,0 +1,137 @@
+"""Intervals hold what they promise: by simulation with fixed seeds."""
+
+import math
+
+import numpy as np
+import pytest
+
+from topotune.tune.confirm import clears
+from topotune.tune.statistics import (
+    clopper_pearson,
+    compare_arms,
+    corrected,
+    minimum_rounds,
+    outlier_share,
+    rounds_needed,
+    signed_rank_interval,
+)
+
+
+def noise(rng, kind, shape):
+    if kind == "normal":
+        return np.exp(rng.normal(0, 0.1, shape))
+    if kind == "heavy tails":
+        return 1 + 0.2 * np.abs(rng.standard_t(1.5, shape))
+    if kind == "two modes":
+        return np.where(rng.random(shape) < 0.4, 3.0, 1.0) * np.exp(rng.normal(0, 0.02, shape))
+    drift = 1 + 0.5 * np.sin(np.linspace(0, 9, shape[-2]))[:, None]
+    return drift * np.exp(rng.normal(0, 0.05, shape))
+
+
+@pytest.mark.parametrize("kind", ["normal", "heavy tails", "two modes", "drift"])
+def test_without_a_difference_a_win_is_as_rare_as_the_confidence_says(kind):
+    rng = np.random.default_rng(1)
+    runs, rounds = 600, 14
+    times = noise(rng, kind, (runs, rounds, 2))
+    lows = [
+        compare_arms(run[:, 0], run[:, 1], confidence=0.9, seed=index).low for index, run in enumerate(times)
+    ]
+    # One-sided 5 %; three standard errors of a rate over 600 runs are 2.7 %.
+    assert np.mean([low > 1.0 for low in lows]) <= 0.05 + 0.027
+    assert np.mean([low > 1.02 for low in lows]) <= 0.05
+
+
+def test_an_interval_covers_the_true_ratio_as_often_as_it_says():
+    rng = np.random.default_rng(2)
+    covered = 0
+    for index in range(500):
+        default, other = 1.3 * np.exp(rng.normal(0, 0.2, 20)), np.exp(rng.normal(0, 0.2, 20))
+        comparison = compare_arms(default, other, confidence=0.95, seed=index)
+        covered += comparison.low <= 1.3 <= comparison.high
+    assert covered / 500 >= 0.94
+
+
+def test_the_ratio_of_medians_is_covered_also_where_the_arms_have_different_shapes():
+    # Two modes around one median: the log-ratios are centred elsewhere than the ratio of medians, which is 1.
+    rng = np.random.default_rng(5)
+    covered = 0
+    for index in range(300):
+        default = np.exp(rng.normal(0, 0.05, 30))
+        other = np.where(rng.random(30) < 0.35, 3.0, np.exp(rng.normal(-0.04, 0.05, 30)))
+        comparison = compare_arms(default, other, confidence=0.9, seed=index)
+        covered += comparison.low <= 1.0 <= comparison.high
+    assert covered / 300 >= 0.9
+
+
+def test_corrected_intervals_hold_all_at_once():
+    rng = np.random.default_rng(3)
+    rows, runs = 10, 60
+    level = corrected(0.95, rows)
+    failed = 0
+    for run in range(runs):
+        times = np.exp(rng.normal(0, 0.2, (rows, 16, 2)))
+        comparisons = [compare_arms(row[:, 0], row[:, 1], confidence=level, seed=run) for row in times]
+        failed += any(not one.low <= 1.0 <= one.high for one in comparisons)
+    assert failed / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
+
+
+def test_a_planted_gain_is_found_with_the_planned_number_of_rounds():
+    rng = np.random.default_rng(4)
+    level = corrected(0.95, 10)
+    rounds = rounds_needed(math.log(1.2 / 1.02), 0.15, confidence=level, most=100)
+    found = 0
+    for index in range(100):
+        default, other = 1.2 * np.exp(rng.normal(0, 0.106, rounds)), np.exp(rng.normal(0, 0.106, rounds))
+        found += clears(compare_arms(default, other, confidence=level, seed=index), 0.02)
+    assert found >= 90
+
+
+def test_the_ratio_is_that_of_the_medians_and_lies_in_its_interval():
+    comparison = compare_arms(
+        np.array([4.0, 2.0, 6.0, 2.0]), np.array([1.0, 2.0, 1.0, 9.0]), confidence=0.5, seed=0
+    )
+    assert (comparison.default_median_s, comparison.median_s, comparison.ratio) == (3.0, 1.5, 2.0)
+    assert comparison.low <= 2.0 <= comparison.high
+    assert comparison.num_rounds == 4
+
+
+def test_a_round_without_a_time_for_both_arms_is_left_out_whole():
+    nan = float("nan")
+    comparison = compare_arms(
+        np.array([1.0, nan, 2.0, 3.0]), np.array([1.0, 5.0, nan, 1.0]), confidence=0.5, seed=0
+    )
+    assert comparison.num_rounds == 2
+    assert comparison.default_median_s == 2.0
+    with pytest.raises(ValueError, match="no round has a time for both arms"):
+        compare_arms(np.array([nan]), np.array([1.0]), confidence=0.5, seed=0)
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.75, 0.95, 0.995])
+def test_fewer_rounds_than_the_minimum_bound_nothing(confidence):
+    least = minimum_rounds(confidence)
+    times = np.linspace(1.0, 2.0, least)
+    assert math.isfinite(compare_arms(times, times, confidence=confidence, seed=0).high)
+    too_few = compare_arms(times[1:], times[1:], confidence=confidence, seed=0) if least > 1 else None
+    assert too_few is None or (too_few.low, too_few.high) == (0.0, math.inf)
+
+
+def test_the_signed_rank_interval_agrees_with_wilcoxons_published_critical_value():
+    # n = 10, two-sided 5 %: reject where W <= 8 (Wilcoxon 1945), so the ninth Walsh average is the end.
+    differences = np.arange(1.0, 11.0)
+    rows, columns = np.triu_indices(10)
+    walsh = np.sort((differences[rows] + differences[columns]) / 2)
+    assert signed_rank_interval(differences, 0.95) == (walsh[8], walsh[-9])
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    [(0, 10, 0.0, 0.3085), (10, 10, 0.6915, 1.0), (1, 20, 0.0013, 0.2487)],
+)
+def test_clopper_pearson_agrees_with_published_values(successes, trials, low, high):
+    assert clopper_pearson(successes, trials) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_outliers_are_counted():
+    steady = np.ones(19) + np.linspace(0, 0.1, 19)
+    assert outlier_share(np.append(steady, 9.0)) == pytest.approx(1 / 20)
+    assert outlier_share(steady) == 0.0

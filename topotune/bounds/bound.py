@@ -1,0 +1,220 @@
+"""How fast an allreduce could be at best on a cluster, and what holds it back, in words.
+
+What is bounded is the time that data needs to cross the network's limits; latency is left out. Every
+latency that topotune measures is one of this software, and another could be faster, so it proves nothing.
+The bound is therefore loose for small messages, and never above what the network allows, given that
+
+- each limit of the link model is one: no more than the best rate that was measured over a node's link (one
+  pair, and several at once) fits through it;
+- nothing in the network adds or copies by itself, and messages are sent whole and uncompressed;
+- on graphs other than a star, where the optimum comes from the linear programme: each piece is added along
+  one tree.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from topotune.bounds.cut import allgather_bound, tightest_split
+from topotune.bounds.graph import Arc, CapacityGraph, graph_from_links
+from topotune.bounds.lp import allreduce_lp
+from topotune.bounds.star import star_bound
+from topotune.links.model import LinkModel
+from topotune.units import format_bit_rate
+
+_MAX_LP_HOSTS = 24  # beyond, the linear programme takes longer than a second
+_TIE = 1e-6  # relative: the linear programme's own accuracy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bound:
+    """The provable optimum of a collective.
+
+    Attributes:
+        s_per_byte: shortest time per byte of the message on each rank.
+        text: what sets it, in words (``link of node b, 200 Mbit/s``).
+        cut: the vertices on one side of what sets it; empty where no single cut does.
+    """
+
+    s_per_byte: float
+    text: str
+    cut: tuple[str, ...]
+
+    def time_s(self, message_bytes: float) -> float:
+        """Shortest time for a message of so many bytes on each rank."""
+        return message_bytes * self.s_per_byte
+
+    def percent_of_optimum(self, message_bytes: float, time_s: float) -> float:
+        """Share of the optimum that a time reaches; above 100 only where a limit was measured too low."""
+        return 100.0 * self.time_s(message_bytes) / time_s
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoBound:
+    """There is no bound, and why, in words."""
+
+    reason: str
+
+
+def allreduce_bound(model: LinkModel) -> Bound | NoBound:
+    """The bound of allreduce among the ranks of a link model. Pure."""
+    if model.num_ranks == 1:
+        return NoBound(reason="a single rank exchanges nothing")
+    if len(set(model.node_of_rank)) == 1:
+        return NoBound(reason="all ranks share one machine's memory, where no link bounds them")
+    graph = graph_from_links(model)
+    if graph is None:
+        return NoBound(reason="no limit of the links between the nodes is known")
+    return graph_allreduce_bound(graph)
+
+
+def graph_allreduce_bound(graph: CapacityGraph) -> Bound | NoBound:
+    """The bound of allreduce on a capacity graph: exact on stars and up to 24 hosts, else by cuts alone.
+
+    Raises:
+        ValueError: some ranks cannot reach others.
+    """
+    if len(graph.hosts) == 1:
+        return NoBound(reason="all ranks sit on one vertex, where no link bounds them")
+    star = _star_center(graph)
+    if star is not None:
+        return _bound_of_star(graph, star)
+    capacity, side = tightest_split(graph)
+    if capacity == 0:
+        raise ValueError("the ranks cannot all reach each other")
+    if _is_open(graph, [arc for arc in graph.capacities if arc[0] in side and arc[1] not in side]):
+        return NoBound(reason="no links with a known limit separate the ranks")
+    facts = [
+        Bound(s_per_byte=1.0 / capacity, text=_crossing_in_words(graph, side), cut=_smaller(graph, side)),
+        *_together(graph, [frozenset({host}) for host in sorted(graph.hosts)]),
+    ]
+    for switch in sorted(set(graph.vertices) - graph.hosts):
+        facts += _together(graph, _parts_around(graph, switch))
+    best = max(facts, key=lambda fact: fact.s_per_byte)
+    if len(graph.hosts) > _MAX_LP_HOSTS:
+        return best
+    s_per_byte = 1.0 / allreduce_lp(graph).algbw_bytes_per_s
+    if s_per_byte <= best.s_per_byte * (1 + _TIE):
+        return best
+    allgather = allgather_bound(graph)
+    if s_per_byte <= 2 * float(allgather.inverse_rate) / allgather.num_ranks * (1 + _TIE):
+        side = allgather.cut
+        return Bound(s_per_byte=s_per_byte, text=_crossing_in_words(graph, side), cut=_smaller(graph, side))
+    return Bound(s_per_byte=s_per_byte, text="several links together, no single cut", cut=())
+
+
+def _together(graph: CapacityGraph, parts: Sequence[frozenset[str]]) -> list[Bound]:
+    """What k >= 2 disjoint parts of the network with ranks in each must move together: 2(k-1) messages."""
+    facts: list[Bound] = []
+    if len(parts) < 2:
+        return facts
+    for outwards in (True, False):
+        arcs = [
+            arc
+            for part in parts
+            for arc in graph.capacities
+            if (arc[0] in part) == outwards and (arc[1] in part) != outwards
+        ]
+        if not _is_open(graph, arcs):
+            total = sum(graph.capacities[arc] for arc in arcs)
+            facts.append(
+                Bound(
+                    s_per_byte=2 * (len(parts) - 1) / total,
+                    text=_together_in_words(graph, arcs),
+                    cut=tuple(sorted(vertex for part in parts for vertex in part & graph.hosts)),
+                )
+            )
+    return facts
+
+
+def _parts_around(graph: CapacityGraph, switch: str) -> list[frozenset[str]]:
+    """What falls apart without a switch, as far as there are ranks in it."""
+    neighbours: dict[str, set[str]] = {vertex: set() for vertex in graph.vertices}
+    for a, b in graph.capacities:
+        if switch not in (a, b):
+            neighbours[a].add(b)
+            neighbours[b].add(a)
+    parts: list[frozenset[str]] = []
+    unseen = set(graph.vertices) - {switch}
+    while unseen:
+        part, ahead = set[str](), [min(unseen)]
+        while ahead:
+            vertex = ahead.pop()
+            if vertex not in part:
+                part.add(vertex)
+                ahead += neighbours[vertex]
+        unseen -= part
+        if part & graph.hosts:
+            parts.append(frozenset(part))
+    return parts
+
+
+def _smaller(graph: CapacityGraph, side: frozenset[str]) -> tuple[str, ...]:
+    """The smaller side of a cut, sorted."""
+    sides = (side, frozenset(graph.vertices) - side)
+    return min((tuple(sorted(vertices)) for vertices in sides), key=lambda names: (len(names), names))
+
+
+def _star_center(graph: CapacityGraph) -> str | None:
+    """The one switch that every host is linked to both ways, and to nothing else."""
+    switches = set(graph.vertices) - graph.hosts
+    if len(switches) != 1:
+        return None
+    (center,) = switches
+    arcs = {(host, center) for host in graph.hosts} | {(center, host) for host in graph.hosts}
+    return center if arcs == set(graph.capacities) else None
+
+
+def _bound_of_star(graph: CapacityGraph, center: str) -> Bound | NoBound:
+    hosts = sorted(graph.hosts)
+    sending, receiving = [(host, center) for host in hosts], [(center, host) for host in hosts]
+    bound = star_bound(
+        [None if arc in graph.unlimited else graph.capacities[arc] for arc in sending],
+        [None if arc in graph.unlimited else graph.capacities[arc] for arc in receiving],
+    )
+    if bound is None:
+        return NoBound(reason="no link has a known limit")
+    arcs = sending if bound.sending else receiving
+    if bound.slowest is None:
+        text, cut = _together_in_words(graph, arcs), tuple(hosts)
+    else:
+        text, cut = _arcs_in_words(graph, [arcs[bound.slowest]]), (hosts[bound.slowest],)
+    return Bound(s_per_byte=float(bound.s_per_byte), text=text, cut=cut)
+
+
+def _is_open(graph: CapacityGraph, arcs: Iterable[Arc]) -> bool:
+    """Whether one of these links has no known limit."""
+    return not graph.unlimited.isdisjoint(arcs)
+
+
+def _crossing_in_words(graph: CapacityGraph, side: frozenset[str]) -> str:
+    return _arcs_in_words(graph, [arc for arc in graph.capacities if arc[0] in side and arc[1] not in side])
+
+
+def _together_in_words(graph: CapacityGraph, arcs: Sequence[Arc]) -> str:
+    """Links that set a bound together: the hosts' own, with one rate if they are alike, or others by name."""
+    rates = [graph.capacities[arc] for arc in arcs]
+    if any(graph.hosts.isdisjoint(arc) for arc in arcs):
+        return _arcs_in_words(graph, arcs)
+    if max(rates) <= 1.1 * min(rates):
+        rate = format_bit_rate(sum(rates) / len(graph.hosts))
+        return f"link of each of the {len(graph.hosts)} {graph.host_word}, {rate}"
+    return f"links of all {len(graph.hosts)} {graph.host_word} together, {format_bit_rate(sum(rates))}"
+
+
+def _arcs_in_words(graph: CapacityGraph, arcs: Iterable[Arc]) -> str:
+    """The links of a cut by name, without direction where the other is as narrow, and what they carry."""
+    names: list[str] = []
+    total = 0
+    for arc in sorted(arcs):
+        capacity = graph.capacities[arc]
+        total += capacity
+        name = graph.names.get(arc, f"link {arc[0]} to {arc[1]}")
+        back = (arc[1], arc[0])
+        thing, _, direction = name.rpartition(", ")
+        if direction and thing and graph.names.get(back, "").startswith(f"{thing}, "):
+            alike = abs(graph.capacities[back] / capacity - 1) < 0.1
+            name = thing if alike else name
+        if name not in names:
+            names.append(name)
+    shown = " and ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])} and {len(names) - 2} more"
+    return f"{shown}, {format_bit_rate(total)}"

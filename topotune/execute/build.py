@@ -1,0 +1,34 @@
+"""From an algorithm's name, as it stands in plans, to something that runs."""
+
+from topotune.errors import UsageError
+from topotune.execute.communicator import Communicator
+from topotune.execute.executable import DefaultExecutable, Executable, ScheduleExecutable
+from topotune.execute.native import COMPOSITIONS
+from topotune.execute.shared_memory import THROUGH_SHARED_MEMORY
+from topotune.plan.algorithms import DEFAULT, check_params
+from topotune.schedule import catalog
+from topotune.schedule.model import Params
+
+
+def build_executable(algorithm: str, params: Params, communicator: Communicator) -> Executable:
+    """What runs ``algorithm`` on ``communicator``; collective over its ranks, since it may join sub-groups.
+
+    Args:
+        algorithm: any of ``topotune.plan.algorithms.ALGORITHMS``.
+        params: its parameters.
+        communicator: of all ranks that take part.
+
+    Raises:
+        UsageError: no such algorithm, or parameters it does not take.
+        RunError: a sub-group could not be joined.
+        WrongResultError: the schedule is no allreduce.
+    """
+    problem = check_params(algorithm, params, communicator.size)
+    if problem is not None:
+        raise UsageError(problem)
+    if algorithm == DEFAULT:
+        return DefaultExecutable(communicator)
+    make = COMPOSITIONS.get(algorithm) or THROUGH_SHARED_MEMORY.get(algorithm)
+    if make is not None:
+        return make(params, communicator)
+    return ScheduleExecutable(catalog.build(algorithm, params, communicator.size), communicator)

@@ -1,0 +1,90 @@
+"""Is what an executable computes an allreduce? Checked before anything is timed."""
+
+import zlib
+from typing import Final
+
+import torch
+import torch.distributed as dist
+
+from topotune.errors import UsageError, WrongResultError
+from topotune.execute.executable import FLOAT_DTYPES, Executable
+from topotune.units import format_bytes
+
+_PATTERN_ELEMENTS: Final = 65521
+"""A prime: no chunk is a whole number of patterns long, so a chunk in the wrong place does not match."""
+
+
+def check_exact(executable: Executable, message_bytes: int, *, dtype: torch.dtype = torch.float32) -> None:
+    """Run an allreduce of known integers, and one of fractions; collective over its communicator.
+
+    The integers differ on every rank and their sum is exact in ``dtype`` in whatever order: every rank must
+    have exactly this sum. The fractions (floats only) are rounded on the way: all ranks must have the same
+    bits.
+
+    Args:
+        executable: what to check.
+        message_bytes: size of the messages, rounded down to whole elements.
+        dtype: of the elements.
+
+    Raises:
+        WrongResultError: on all ranks, if the result is wrong on any: names algorithm, size, rank, first
+            wrong index and both values, or the ranks whose bits differ.
+        UsageError: ``dtype`` is too narrow for exact sums over so many ranks, or not served.
+        RunError: a rank did not come in time, or a connection broke.
+    """
+    communicator = executable.communicator
+    if not executable.supports(dtype, dist.ReduceOp.SUM):
+        raise UsageError(f"{executable.algorithm} does not serve sums of {dtype}")
+    num_elements = message_bytes // dtype.itemsize
+    pattern = _pattern(dtype, communicator.size)
+    weight_sum = communicator.size * (communicator.size + 1) // 2
+    result = _repeat(pattern * (communicator.rank + 1), num_elements, dtype)
+    executable.allreduce_(result, dist.ReduceOp.SUM)
+    expected = _repeat(pattern * weight_sum, num_elements, dtype)
+    wrong_index, value, wanted = -1, 0.0, 0.0
+    if not torch.equal(result, expected):
+        wrong_index = int((result != expected).nonzero()[0])
+        value, wanted = result[wrong_index].item(), expected[wrong_index].item()
+    digest = 0
+    if dtype in FLOAT_DTYPES:
+        fractions = _repeat((pattern + 1) / (3.0 + communicator.rank), num_elements, dtype)
+        executable.allreduce_(fractions, dist.ReduceOp.SUM)
+        digest = zlib.crc32(fractions.view(torch.uint8).numpy().data)
+    verdicts = _gather(executable, [float(wrong_index), float(value), float(wanted), float(digest)])
+    what = (
+        f"{executable.algorithm} {dict(executable.params)} of {format_bytes(message_bytes)} {str(dtype)[6:]}"
+    )
+    for rank, (index, got, want, _) in enumerate(verdicts):
+        if index >= 0:
+            raise WrongResultError(
+                f"{what}: rank {rank} of {communicator.size} has {got:g} at index {index:.0f}, not {want:g}"
+            )
+    differing = [rank for rank, verdict in enumerate(verdicts) if verdict[3] != verdicts[0][3]]
+    if differing:
+        raise WrongResultError(f"{what}: ranks {differing} have other bits than rank 0")
+
+
+def _pattern(dtype: torch.dtype, num_ranks: int) -> torch.Tensor:
+    """Integers whose products with 1 … n sum up exactly; float64, shape (65521,)."""
+    limit = round(2 / torch.finfo(dtype).eps) if dtype.is_floating_point else torch.iinfo(dtype).max
+    values = min(limit // (num_ranks * (num_ranks + 1) // 2), 1000) + 1
+    if values < 2:
+        raise UsageError(
+            f"no exact check of {dtype} over {num_ranks} ranks: it holds integers up to {limit} only"
+        )
+    index = torch.arange(_PATTERN_ELEMENTS, dtype=torch.int64)
+    return ((index * 2654435761 >> 11) % values).to(torch.float64)  # Knuth's multiplicative hash
+
+
+def _repeat(pattern: torch.Tensor, num_elements: int, dtype: torch.dtype) -> torch.Tensor:
+    times = max(1, -(-num_elements // _PATTERN_ELEMENTS))
+    return pattern.to(dtype).repeat(times)[:num_elements].contiguous()
+
+
+def _gather(executable: Executable, verdict: list[float]) -> list[list[float]]:
+    size = executable.communicator.size
+    own = torch.tensor(verdict, dtype=torch.float64)
+    everyone = torch.empty(size * len(verdict), dtype=torch.float64)
+    executable.communicator.group.all_gather_single(everyone, own).wait()
+    rows: list[list[float]] = everyone.view(size, len(verdict)).tolist()
+    return rows

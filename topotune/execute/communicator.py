@@ -1,0 +1,278 @@
+"""A private gloo group that knows nothing of torch's world and that torch's world knows nothing of.
+
+Theory of operation. Schedules may run while a training job uses its own groups, so they need connections of
+their own: other tags, other sequence numbers, another order of calls. ``dist.new_group`` cannot give them: it
+is collective over the whole world, and counts groups in a table that all ranks must advance together. A
+``ProcessGroupGloo`` made straight on a ``PrefixStore`` is collective over its members alone. It is wrapped in
+a bare ``dist.ProcessGroup``, which is what torch's dispatcher operators (``torch.ops.c10d.send`` …) take;
+neither is entered in any table of ``torch.distributed``.
+
+How waits end (torch 2.13, by trial). A wait for a peer that never answers ends after the group's timeout,
+with an error. ``ProcessGroup.abort()`` and ``shutdown()`` do *not* end it: they do nothing on gloo. What does
+end it is a timeout of *any* operation of the same group: gloo then closes all connections ("Application
+timeout caused pair closure"), every operation of this rank fails at once, and so does whatever a peer waits
+for from this rank. ``abort()`` makes use of that: it waits one millisecond for a message that nobody sends. A
+group that timed out or was aborted is of no further use, so the communicator remembers why and says so when
+it is used again.
+"""
+
+import hashlib
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import cache
+from types import TracebackType
+from typing import Any, Optional, Protocol, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+
+from topotune.errors import RunError
+from topotune.execute.torchscript import ProcessGroup, compiled, has_torchscript
+from topotune.units import format_seconds
+
+_ABORT_TAG = 2**31 - 1  # no schedule has this many transfers
+_ABORT_WAIT = timedelta(milliseconds=1)
+_LET_GO_S = 0.1  # without TorchScript: time for gloo's threads to let go of tensors, see _LastReference
+_DESTROYING = threading.Lock()
+
+
+class _Resource(Protocol):
+    def abort(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+ResourceT = TypeVar("ResourceT", bound=_Resource)
+
+
+class Communicator:
+    """Ranks ``0 … size-1`` joined by gloo; making one is collective over them, and over nobody else.
+
+    One thread at a time may run a collective on it; ``abort()`` may come from any thread.
+
+    Args:
+        store: where the members meet.
+        rank: own number, in ``range(size)``.
+        size: number of members, >= 1.
+        name: of the group, in the store and in messages; new in this store, and the same on all members.
+        timeout: of every wait, joining included.
+
+    Raises:
+        RunError: not all members joined within the timeout, or no connection could be made.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        *,
+        name: str,
+        timeout: timedelta = timedelta(minutes=30),
+    ) -> None:
+        assert 0 <= rank < size, f"rank {rank} of {size}"
+        self.rank = rank
+        self.size = size
+        self.name = name
+        self.timeout = timeout
+        self.lock = threading.Lock()
+        self._store = PrefixStore(name, store)
+        self._children: dict[str, Communicator] = {}
+        self._resources: dict[str, _Resource] = {}
+        self._scratch = torch.empty(0, dtype=torch.uint8)
+        self._failure: str | None = None
+        self._group: dist.ProcessGroup | None = self._connect()
+        self._boxed: torch.ScriptObject | None = self._group.boxed()
+
+    def _connect(self) -> dist.ProcessGroup:
+        options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+        options._timeout = self.timeout
+        options._devices = _devices()
+        options._threads = 2
+        try:
+            backend = dist.ProcessGroupGloo(self._store, self.rank, self.size, options)
+        except RuntimeError as error:
+            raise RunError(
+                f"communicator {self.name!r}: rank {self.rank} could not join the {self.size} ranks within "
+                f"{format_seconds(self.timeout.total_seconds())}: {cause_in_words(error)}",
+                hint="a rank died or never came; or GLOO_SOCKET_IFNAME must name the interface to the others",
+            ) from error
+        group = dist.ProcessGroup(self._store, self.rank, self.size)
+        group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, backend)
+        return group
+
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """The bare process group, with gloo registered for the CPU.
+
+        Raises:
+            RunError: the communicator failed, was aborted or closed.
+        """
+        if self._failure is not None or self._group is None:
+            raise self._unusable()
+        return self._group
+
+    @property
+    def boxed(self) -> torch.ScriptObject:
+        """``group`` as torch's dispatcher operators take it.
+
+        Raises:
+            RunError: as ``group``.
+        """
+        if self._failure is not None or self._boxed is None:
+            raise self._unusable()
+        return self._boxed
+
+    def _unusable(self) -> RunError:
+        return RunError(
+            f"communicator {self.name!r} cannot be used on rank {self.rank}: {self._failure}",
+            hint="make a new one: gloo closes all connections of a group when one wait fails",
+        )
+
+    def subgroup(self, ranks: Sequence[int], name: str) -> "Communicator | None":
+        """A communicator of some members, numbered in the order given; collective over those alone.
+
+        It is aborted and closed with this one. Asked for again with the same ranks and name, it is the same
+        one.
+
+        Args:
+            ranks: ranks of this communicator, each once.
+            name: what it is for, the same on all members; disjoint groups may share one.
+
+        Returns:
+            None on ranks that are no members.
+        """
+        assert len(set(ranks)) == len(ranks), f"subgroup {name!r} names a rank twice: {ranks}"
+        if self.rank not in ranks:
+            return None
+        # The ranks are part of the name: two groups that met under one would mix their addresses.
+        identity = hashlib.sha256(repr(list(ranks)).encode()).hexdigest()[:16]
+        full_name = f"{self.name}/{name}-{identity}"
+        if full_name not in self._children:
+            self._children[full_name] = Communicator(
+                self._store, ranks.index(self.rank), len(ranks), name=full_name, timeout=self.timeout
+            )
+        return self._children[full_name]
+
+    def resource(self, name: str, make: Callable[[], ResourceT]) -> ResourceT:
+        """What several users of this communicator share; made by the first, aborted and closed with this.
+
+        Args:
+            name: one for each thing.
+            make: makes it; collective if it must be.
+        """
+        if name not in self._resources:
+            self._resources[name] = make()
+        return cast(ResourceT, self._resources[name])
+
+    def scratch(self, num_elements: int, dtype: torch.dtype) -> torch.Tensor:
+        """Memory for the holder of ``lock``; shape (num_elements,), uninitialised, on the CPU.
+
+        There is one piece of it, as large as the largest request so far; every request returns its beginning.
+        """
+        num_bytes = num_elements * dtype.itemsize
+        if self._scratch.numel() < num_bytes:
+            self._scratch = torch.empty(num_bytes, dtype=torch.uint8)
+        return self._scratch[:num_bytes].view(dtype)
+
+    def fail(self, cause: str) -> None:
+        """Remember that a wait failed: the group's connections are closed, and later calls shall say why."""
+        if self._failure is None:
+            self._failure = cause
+
+    def abort(self) -> None:
+        """End every wait of this rank on this communicator and its subgroups, in any thread, in milliseconds.
+
+        Peers that wait for this rank fail as well; others end by their own timeout or abort.
+        """
+        for part in (*self._children.values(), *self._resources.values()):
+            part.abort()
+        group = self._group
+        if self._failure is not None or group is None:
+            return
+        self.fail("it was aborted")
+        if self.size == 1:
+            return
+        peer = (self.rank + 1) % self.size
+        try:
+            group.recv([torch.empty(1, dtype=torch.uint8)], peer, _ABORT_TAG).wait(_ABORT_WAIT)
+        except RuntimeError:
+            return
+        raise AssertionError(f"communicator {self.name!r}: rank {peer} sent a message with the tag of abort")
+
+    def close(self) -> None:
+        """Drop the connections. No collective may be running; ``abort()`` first if one might be."""
+        for part in (*self._children.values(), *self._resources.values()):
+            part.close()
+        self._children.clear()
+        self._resources.clear()
+        self.fail("it was closed")
+        if self._boxed is not None:
+            with _DESTROYING:
+                last_reference = _last_reference()
+                last_reference.hold(self._boxed)
+                self._group = self._boxed = None
+                if not has_torchscript():
+                    time.sleep(_LET_GO_S)
+                last_reference.drop()
+        self._scratch = torch.empty(0, dtype=torch.uint8)
+
+    def __enter__(self) -> "Communicator":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _LastReference(torch.nn.Module):
+    """Where a process group can be destroyed without the interpreter lock.
+
+    Gloo's threads may still be letting go of the last call's tensors, for which they need the lock; the
+    destructor of the group joins them, and Python's own reference counting runs it with the lock held: a
+    deadlock (torch 2.13, seen once in some hundred closes on a loaded machine).
+    """
+
+    group: Optional[ProcessGroup]  # noqa: UP045 (| is not defined for TorchScript's classes)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.group = None
+
+    @torch.jit.export
+    def hold(self, group: ProcessGroup) -> None:
+        self.group = group
+
+    @torch.jit.export
+    def drop(self) -> None:
+        self.group = None
+
+
+@cache
+def _last_reference() -> Any:
+    return compiled(_LastReference())
+
+
+def _devices() -> list[dist.ProcessGroupGloo.Device]:
+    """The interfaces that torch's own gloo groups would take."""
+    interfaces = [name for name in os.environ.get("GLOO_SOCKET_IFNAME", "").split(",") if name]
+    if interfaces:
+        return [dist.ProcessGroupGloo.create_device(interface=name) for name in interfaces]
+    return [dist.ProcessGroupGloo.create_default_device()]
+
+
+def cause_in_words(error: BaseException) -> str:
+    """What a torch error says happened, without source positions and TorchScript tracebacks; one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    failed = [line for line in lines if line.startswith("RuntimeError: ")]
+    line = failed[-1].removeprefix("RuntimeError: ") if failed else lines[0]
+    return re.sub(r"^\[/[^\]]*\]\s*", "", line).split(" This is typically caused by")[0]

@@ -1,0 +1,182 @@
+"""What runs an allreduce on a communicator: the interface of all candidates, and what runs schedules."""
+
+import abc
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, Protocol
+
+import torch
+import torch.distributed as dist
+
+from topotune.errors import RunError, UsageError
+from topotune.execute.communicator import Communicator, cause_in_words
+from topotune.execute.interpreter import REDUCTION_OF_OP, interpret, prepare
+from topotune.schedule.model import Params, Schedule
+from topotune.schedule.program import Program, bind, lower
+from topotune.units import format_bytes
+
+ReduceOpType = dist.ReduceOp.RedOpType
+
+FLOAT_DTYPES: Final = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16})
+INTEGER_DTYPES: Final = frozenset({torch.int8, torch.uint8, torch.int32, torch.int64})
+"""What gloo itself reduces, but for bool and complex, which stay with the wrapped backend."""
+
+COALESCED_BYTES: Final = 256 * 1024
+"""Up to here neighbouring chunks travel as one message: what a message costs counts more than overlap."""
+
+_BINDINGS: Final = 64  # a training job has few bucket sizes
+
+
+class Executable(Protocol):
+    """A way to do an allreduce, ready to run; the same on all ranks of its communicator.
+
+    Attributes:
+        algorithm, params: as in plans.
+        communicator: what it runs on.
+        max_message_bytes: largest message it takes; None is any.
+    """
+
+    algorithm: str
+    params: Params
+    communicator: Communicator
+    max_message_bytes: int | None
+
+    def supports(self, dtype: torch.dtype, op: ReduceOpType) -> bool:
+        """Whether it can serve this type and operation."""
+        ...
+
+    def allreduce_(self, flat: torch.Tensor, op: ReduceOpType = dist.ReduceOp.SUM) -> None:
+        """Allreduce in place; returns when this rank has the result.
+
+        Args:
+            flat: contiguous, on the CPU, shape (num_elements,); num_elements the same on all ranks.
+            op: SUM, AVG, PRODUCT, MIN or MAX.
+
+        Raises:
+            RunError: a rank did not come within the communicator's timeout, or a connection broke.
+        """
+        ...
+
+
+class CommunicatorExecutable(abc.ABC):
+    """What all executables share: one call at a time, errors in words, AVG as SUM and a division.
+
+    Args:
+        algorithm: name in plans.
+        params: its parameters.
+        communicator: of all ranks that take part.
+    """
+
+    max_message_bytes: int | None = None
+
+    def __init__(self, algorithm: str, params: Params, communicator: Communicator) -> None:
+        self.algorithm = algorithm
+        self.params = params
+        self.communicator = communicator
+
+    def supports(self, dtype: torch.dtype, op: ReduceOpType) -> bool:
+        """Whether it can serve this type and operation."""
+        if op not in REDUCTION_OF_OP:
+            return False
+        return dtype in FLOAT_DTYPES or (dtype in INTEGER_DTYPES and op != dist.ReduceOp.AVG)
+
+    def allreduce_(self, flat: torch.Tensor, op: ReduceOpType = dist.ReduceOp.SUM) -> None:
+        """Allreduce in place; see ``Executable``."""
+        assert flat.dim() == 1, f"shape {tuple(flat.shape)} is not flat"
+        assert flat.is_contiguous(), f"stride {flat.stride()} is not contiguous"
+        assert self.supports(flat.dtype, op), f"{self.algorithm} does not serve {op} of {flat.dtype}"
+        if self.max_message_bytes is not None and flat.nbytes > self.max_message_bytes:
+            raise UsageError(
+                f"{self.algorithm} takes messages up to {format_bytes(self.max_message_bytes)}, "
+                f"not {format_bytes(flat.nbytes)}"
+            )
+        communicator = self.communicator
+        if flat.numel() == 0 or communicator.size == 1:
+            return
+        with communicator.lock, torch.inference_mode():
+            try:
+                self._run(flat, dist.ReduceOp.SUM if op == dist.ReduceOp.AVG else op)
+            except RunError:
+                raise
+            except RuntimeError as error:
+                cause = f"{self._doing()}: {cause_in_words(error)}"
+                communicator.fail(cause)
+                raise RunError(
+                    f"allreduce of {format_bytes(flat.nbytes)} by {self.algorithm} on communicator "
+                    f"{communicator.name!r}, rank {communicator.rank} of {communicator.size}: {cause}"
+                ) from error
+            if op == dist.ReduceOp.AVG:
+                flat.div_(communicator.size)
+
+    @abc.abstractmethod
+    def _run(self, flat: torch.Tensor, op: ReduceOpType) -> None:
+        """The allreduce itself, on at least one element and two ranks, for an op other than AVG."""
+
+    @abc.abstractmethod
+    def _doing(self) -> str:
+        """What it was doing when an error came, in words."""
+
+
+class ScheduleExecutable(CommunicatorExecutable):
+    """Runs a verified schedule by point-to-point messages, in one native call.
+
+    Args:
+        schedule: for as many ranks as the communicator has.
+        communicator: of all ranks that take part.
+        native: False runs it as plain Python; same results.
+    """
+
+    def __init__(self, schedule: Schedule, communicator: Communicator, *, native: bool = True) -> None:
+        super().__init__(schedule.algorithm, schedule.params, communicator)
+        assert schedule.num_ranks == communicator.size, f"{schedule.num_ranks} ranks, not {communicator.size}"
+        self._native = native
+        if native:
+            prepare()
+        self._coalesced = lower(schedule, communicator.rank, coalesce=True)
+        self._streamed = lower(schedule, communicator.rank)
+        self._bind = lru_cache(maxsize=_BINDINGS)(_bind)
+        self._progress = torch.zeros(1, dtype=torch.int64)
+        self._running: Callable[[int], str] | None = None
+
+    def _run(self, flat: torch.Tensor, op: ReduceOpType) -> None:
+        program = self._coalesced if flat.nbytes <= COALESCED_BYTES else self._streamed
+        ops, describe, scratch_elements = self._bind(program, flat.numel())
+        self._running = describe
+        scratch = self.communicator.scratch(scratch_elements, flat.dtype)
+        interpret(
+            ops,
+            flat,
+            scratch,
+            self.communicator.boxed,
+            REDUCTION_OF_OP[op],
+            self._progress,
+            native=self._native,
+        )
+
+    def _doing(self) -> str:
+        assert self._running is not None
+        return self._running(int(self._progress[0]))
+
+
+def _bind(program: Program, num_elements: int) -> tuple[torch.Tensor, Callable[[int], str], int]:
+    bound = bind(program, num_elements)
+
+    def describe(index: int) -> str:
+        return program.describe(int(bound.source[index]))
+
+    return torch.from_numpy(bound.ops), describe, bound.scratch_elements
+
+
+class DefaultExecutable(CommunicatorExecutable):
+    """Gloo's own allreduce on the communicator: what a job without a plan gets."""
+
+    def __init__(self, communicator: Communicator) -> None:
+        super().__init__("default", {}, communicator)
+
+    def _run(self, flat: torch.Tensor, op: ReduceOpType) -> None:
+        options = dist.AllreduceOptions()
+        options.reduceOp = dist.ReduceOp(op)
+        self.communicator.group.allreduce([flat], options).wait()
+
+    def _doing(self) -> str:
+        return "waiting for gloo's allreduce"

@@ -1,0 +1,162 @@
+"""Allreduce of CPU tensors through the memory that ranks of a node share: ``shm``, ``shm_hierarchical``.
+
+They are offered where a handshake has shown that ranks share a node. Where there is no segment all the same
+(a small /dev/shm, another user, a plan used on other ranks than it was made for) they support nothing, on all
+ranks alike, and the call goes to the wrapped backend.
+"""
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import torch
+import torch.distributed as dist
+
+from topotune.execute.communicator import Communicator
+from topotune.execute.executable import CommunicatorExecutable, Executable, ReduceOpType
+from topotune.execute.interpreter import REDUCTION_OF_OP
+from topotune.execute.shared_memory_collectives import SharedCollectives
+from topotune.execute.shared_memory_segment import DATA_BYTES, open_memory
+from topotune.links.messages import Messages
+from topotune.schedule.model import Params
+
+
+class _ThroughSharedMemory(CommunicatorExecutable):
+    """What both share: the memory inside a group, and nothing supported without it.
+
+    Args:
+        algorithm, params, communicator: as for all executables.
+        inside: of the ranks that share a node with this one.
+        data_bytes: what slots may take on a node; counts for the first that is built on ``inside``.
+
+    Attributes:
+        unavailable: why there is no memory, in words; "" where there is. The same on all ranks.
+    """
+
+    def __init__(
+        self,
+        algorithm: str,
+        params: Params,
+        communicator: Communicator,
+        inside: Communicator,
+        data_bytes: int,
+    ) -> None:
+        super().__init__(algorithm, params, communicator)
+        memory = inside.resource("shared memory", partial(open_memory, inside, data_bytes=data_bytes))
+        # Shards must be cut alike on all nodes, however much room each has.
+        own = [memory.problem, memory.segment.slot_bytes if memory.segment else None]
+        answers = Messages(communicator.group).gather(own)
+        self.unavailable: str = next((problem for problem, _ in answers if problem), "")
+        slot_bytes = min((slot_bytes for _, slot_bytes in answers if slot_bytes is not None), default=0)
+        self._inside: SharedCollectives | None = None
+        if memory.segment is not None and not self.unavailable:
+            self._inside = SharedCollectives(memory.segment, slot_bytes)
+        self._stage = ""
+
+    def supports(self, dtype: torch.dtype, op: ReduceOpType) -> bool:
+        """Whether it can serve this type and operation."""
+        return not self.unavailable and super().supports(dtype, op)
+
+    def _run(self, flat: torch.Tensor, op: ReduceOpType) -> None:
+        _ = self.communicator.group  # says why, where it failed or was aborted before
+        self._stage = "meeting in shared memory"
+        try:
+            self._reduce(flat, op)
+        except BaseException:
+            if self._inside is not None:
+                self._inside.give_up()  # what was interrupted cannot be resumed: nobody shall wait for it
+            raise
+
+    @abc.abstractmethod
+    def _reduce(self, flat: torch.Tensor, op: ReduceOpType) -> None:
+        """The allreduce itself."""
+
+    def _doing(self) -> str:
+        return self._stage
+
+
+class SharedMemory(_ThroughSharedMemory):
+    """All ranks on one node.
+
+    Args:
+        params: none.
+        communicator: of all ranks.
+        data_bytes: what slots may take, all ranks together.
+    """
+
+    def __init__(self, params: Params, communicator: Communicator, *, data_bytes: int = DATA_BYTES) -> None:
+        super().__init__("shm", params, communicator, communicator, data_bytes)
+
+    def _reduce(self, flat: torch.Tensor, op: ReduceOpType) -> None:
+        assert self._inside is not None
+        self._inside.allreduce(flat, REDUCTION_OF_OP[op])
+
+
+class SharedMemoryHierarchical(_ThroughSharedMemory):
+    """Shared memory inside groups, gloo's allreduce between them.
+
+    Groups of equal sizes: reduce-scatter inside, allreduce of each shard between the ranks that stand at the
+    same place of their groups, all-gather inside. Unequal: reduce to the first rank of each group, allreduce
+    among those, broadcast inside.
+
+    Args:
+        params: ``groups``, each of ranks that share a node.
+        communicator: of all ranks.
+        data_bytes: what slots may take in each group.
+    """
+
+    def __init__(self, params: Params, communicator: Communicator, *, data_bytes: int = DATA_BYTES) -> None:
+        groups: list[list[int]] = [list(group) for group in params["groups"]]  # type: ignore[arg-type,union-attr]
+        own = next(group for group in groups if communicator.rank in group)
+        inside = communicator.subgroup(own, "inside")
+        assert inside is not None
+        super().__init__("shm_hierarchical", params, communicator, inside, data_bytes)
+        self._has_equal_groups = len({len(group) for group in groups}) == 1
+        place = own.index(communicator.rank) if self._has_equal_groups else 0
+        self._across = communicator.subgroup([group[place] for group in groups], "across")
+
+    def _reduce(self, flat: torch.Tensor, op: ReduceOpType) -> None:
+        inside, reduction = self._inside, REDUCTION_OF_OP[op]
+        if inside is None:  # alone in its group
+            self._allreduce_across(flat, op)
+        elif self._has_equal_groups:
+            shard = self.communicator.scratch(inside.shard_elements(flat.numel(), flat.itemsize), flat.dtype)
+            inside.reduce_scatter(flat, shard, reduction)
+            self._allreduce_across(shard, op)
+            inside.allgather(shard, flat)
+        else:
+            inside.reduce_to_first(flat, reduction)
+            self._allreduce_across(flat, op)
+            inside.broadcast_from_first(flat)
+
+    def _allreduce_across(self, tensor: torch.Tensor, op: ReduceOpType) -> None:
+        if self._across is None or self._across.size == 1 or tensor.numel() == 0:
+            return
+        self._stage = "waiting for gloo's allreduce across the groups"
+        options = dist.AllreduceOptions()
+        options.reduceOp = dist.ReduceOp(op)
+        self._across.group.allreduce([tensor], options).wait()
+        self._stage = "meeting in shared memory"
+
+
+THROUGH_SHARED_MEMORY: Final[Mapping[str, Callable[[Params, Communicator], Executable]]] = {
+    "shm": SharedMemory,
+    "shm_hierarchical": SharedMemoryHierarchical,
+}
+
+
+def shared_memory_candidates(num_ranks: int, node_of_rank: Sequence[int]) -> tuple[tuple[str, Params], ...]:
+    """Where ranks share nodes: ``shm`` if all are on one, ``shm_hierarchical`` over the nodes otherwise.
+
+    Args:
+        num_ranks: n >= 1.
+        node_of_rank: node number of each rank, by verified handshake; length n.
+    """
+    num_nodes = len(set(node_of_rank))
+    if num_nodes == num_ranks:
+        return ()
+    if num_nodes == 1:
+        return (("shm", {}),)
+    groups = [[rank for rank in range(num_ranks) if node_of_rank[rank] == node] for node in range(num_nodes)]
+    return (("shm_hierarchical", {"groups": groups}),)

@@ -1,0 +1,157 @@
+"""Which pairs are alike: one class within nodes and one between, more where intervals separate."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from topotune.links.measurement import Measurement, PairTiming, median_ci
+
+Pair = tuple[int, int]
+ByPair = Mapping[Pair, Mapping[int, PairTiming]]
+
+# Classes are for what differs lastingly. Intervals of medians say nothing about drift between two
+# measurements, so besides separate intervals a gap is asked for; times that are mostly latency scatter
+# more, with processes that share cores (factors found by trial on 4 processes on 2 busy cores, 2026).
+_MIN_BANDWIDTH_GAP = 1.25
+_MIN_LATENCY_GAP = 2.0
+_MOSTLY_BANDWIDTH = 4.0  # where the largest message takes so many times as long as the smallest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairClass:
+    """Directed pairs that one cost describes.
+
+    Attributes:
+        name: in words, unique (``within a node``, ``between nodes``).
+        members: all its pairs, timed or not.
+        timed: those with timings; never empty.
+    """
+
+    name: str
+    members: tuple[Pair, ...]
+    timed: tuple[Pair, ...]
+
+
+def classify(measurement: Measurement, by_pair: ByPair) -> list[PairClass]:
+    """The classes of a measurement, within nodes first, faster ones first.
+
+    Raises:
+        ValueError: pairs of a kind exist and none was timed, or not at a common size.
+    """
+    ranks = range(measurement.num_ranks)
+    all_pairs = [(src, dst) for src in ranks for dst in ranks if src != dst]
+    classes: list[PairClass] = []
+    for kind, within in (("within a node", True), ("between nodes", False)):
+        members = [pair for pair in all_pairs if measurement.is_within_node(*pair) == within]
+        if not members:
+            continue
+        if not any(pair in by_pair for pair in members):
+            raise ValueError(f"no pair of ranks {kind} was timed")
+        groups = _separate(_like_by_nature(members, measurement), by_pair)
+        for index, group in enumerate(groups):
+            classes.append(
+                PairClass(
+                    name=_name(kind, index, groups, measurement),
+                    members=tuple(group),
+                    timed=tuple(pair for pair in group if pair in by_pair),
+                )
+            )
+    return classes
+
+
+def crossing_pairs(measurement: Measurement, node: int) -> tuple[frozenset[Pair], frozenset[Pair]]:
+    """All directed pairs out of a node, and all into it."""
+    inside = [rank for rank, its_node in enumerate(measurement.node_of_rank) if its_node == node]
+    outside = [rank for rank, its_node in enumerate(measurement.node_of_rank) if its_node != node]
+    return (
+        frozenset((src, dst) for src in inside for dst in outside),
+        frozenset((src, dst) for src in outside for dst in inside),
+    )
+
+
+def _like_by_nature(members: Sequence[Pair], measurement: Measurement) -> list[list[Pair]]:
+    """Pairs that can only be alike: those from one node to another; within nodes each pair by itself."""
+    units: dict[tuple[int, ...], list[Pair]] = {}
+    for pair in members:
+        nodes = measurement.node_of_rank[pair[0]], measurement.node_of_rank[pair[1]]
+        units.setdefault(nodes if nodes[0] != nodes[1] else pair, []).append(pair)
+    return list(units.values())
+
+
+def _separate(units: Sequence[list[Pair]], by_pair: ByPair) -> list[list[Pair]]:
+    """Join units to classes: split by the largest message, each part by the smallest; fastest first.
+
+    Units without timings, or without sizes that the others have, go with the fastest.
+    """
+    timed = [unit for unit in units if any(pair in by_pair for pair in unit)]
+    sizes = [{size for pair in unit for size in by_pair.get(pair, ())} for unit in timed]
+    common = set[int]().union(*sizes).intersection(*sizes)
+    parts = [timed]
+    if common:
+        smallest, largest = min(common), max(common)
+        by_largest = {id(unit): _span(unit, largest, by_pair) for unit in timed}
+        by_smallest = {id(unit): _span(unit, smallest, by_pair) for unit in timed}
+        is_bandwidth = statistics.median(
+            by_largest[id(unit)].median_s / by_smallest[id(unit)].median_s for unit in timed
+        )
+        gap = _MIN_BANDWIDTH_GAP if is_bandwidth >= _MOSTLY_BANDWIDTH else _MIN_LATENCY_GAP
+        parts = [
+            finer
+            for part in _split(timed, by_largest, gap)
+            for finer in _split(part, by_smallest, _MIN_LATENCY_GAP)
+        ]
+    parts[0] = parts[0] + [unit for unit in units if unit not in timed]
+    return [sorted(pair for unit in part for pair in unit) for part in parts]
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """The time of a unit at one size, with its 95 % interval."""
+
+    median_s: float
+    low_s: float
+    high_s: float
+
+
+def _span(unit: Sequence[Pair], size: int, by_pair: ByPair) -> _Span:
+    samples_s = [
+        sample for pair in unit if size in by_pair.get(pair, ()) for sample in by_pair[pair][size].samples_s
+    ]
+    low_s, high_s = median_ci(samples_s)
+    return _Span(statistics.median(samples_s), low_s, high_s)
+
+
+def _split(units: Sequence[list[Pair]], spans: Mapping[int, _Span], min_gap: float) -> list[list[list[Pair]]]:
+    """Cut where all units below are faster than all above: intervals apart, and medians by ``min_gap``."""
+    ordered = sorted(units, key=lambda unit: spans[id(unit)].median_s)
+    groups = [[ordered[0]]]
+    for position, unit in enumerate(ordered[1:], start=1):
+        highest_below_s = max(spans[id(below)].high_s for below in groups[-1])
+        lowest_above_s = min(spans[id(above)].low_s for above in ordered[position:])
+        gap = spans[id(unit)].median_s / spans[id(groups[-1][-1])].median_s
+        if lowest_above_s > highest_below_s and gap >= min_gap:
+            groups.append([unit])
+        else:
+            groups[-1].append(unit)
+    return groups
+
+
+def _name(kind: str, index: int, groups: list[list[Pair]], measurement: Measurement) -> str:
+    """Name a class by the node that its pairs have in common and no other pair of the kind has."""
+    if len(groups) == 1:
+        return kind
+    nodes = {
+        pair: (measurement.node_of_rank[pair[0]], measurement.node_of_rank[pair[1]])
+        for group in groups
+        for pair in group
+    }
+    for node, node_name in enumerate(measurement.node_names):
+        for words, fits in (
+            ("on", {pair for pair, ends in nodes.items() if ends == (node, node)}),
+            ("from", {pair for pair, ends in nodes.items() if ends[0] == node}),
+            ("to", {pair for pair, ends in nodes.items() if ends[1] == node}),
+            ("to or from", {pair for pair, ends in nodes.items() if node in ends}),
+        ):
+            if fits == set(groups[index]):
+                return f"{kind}, {words} node {node_name}"
+    return f"{kind}, {index + 1} of {len(groups)} by speed"

@@ -1,0 +1,204 @@
+"""The JSON form of a measurement, ``topotune/measurement``.
+
+Samples are the facts; ``median_s``, ``ci_s``, ``num_samples``, ``fits``, ``shared`` and ``findings`` stand
+beside them for people and scripts. They are derived anew whenever a measurement is written, and not
+believed when one is read.
+
+| schema_version | change |
+| --- | --- |
+| 1 | first |
+"""
+
+import os
+from dataclasses import asdict, fields
+from typing import Any, Final, TypeVar
+
+from topotune.documents import Migrations, Value, document_of
+from topotune.errors import InputFileError
+from topotune.links.findings import find
+from topotune.links.fit import fit_links, link_classes
+from topotune.links.measurement import SCHEMA, SCHEMA_VERSION, ExchangeTiming, Measurement, PairTiming
+from topotune.links.model import LinkModel
+
+MAX_RANKS: Final = 4096
+MAX_TIMINGS: Final = 1_000_000
+MAX_SAMPLES: Final = 100_000
+_MAX_SECONDS: Final = 1e6
+
+MIGRATIONS: Final[Migrations] = {}
+"""Older schema_version → what makes a document of the next version out of it; version 1 is the first."""
+
+Timing = TypeVar("Timing", PairTiming, ExchangeTiming)
+
+_DERIVED: Final = ("fits", "shared", "call_overhead_s", "findings")
+_DERIVED_OF_PAIR: Final = ("median_s", "ci_s", "num_samples")
+
+
+def to_document(measurement: Measurement) -> dict[str, Any]:
+    """The document of a measurement, with all that is derived from it."""
+    model = fit_links(measurement)
+    return {
+        "schema": SCHEMA,
+        "schema_version": SCHEMA_VERSION,
+        **_plain(measurement, omit=("pairs", "exchanges")),
+        "pairs": [
+            {
+                **_plain(pair),
+                "median_s": pair.median_s,
+                "ci_s": list(pair.ci_s),
+                "num_samples": len(pair.samples_s),
+            }
+            for pair in measurement.pairs
+        ],
+        "exchanges": [_plain(exchange) for exchange in measurement.exchanges],
+        "fits": _fits(model),
+        "shared": [
+            {
+                "name": shared.name,
+                "capacity_bytes_per_s": shared.capacity_bytes_per_s,
+                "is_limit": shared.is_limit,
+            }
+            for shared in model.shared
+        ],
+        "call_overhead_s": model.call_overhead_s,
+        "findings": [asdict(finding) for finding in find(measurement, model)],
+    }
+
+
+def from_document(document: Any, source: str | os.PathLike[str]) -> Measurement:
+    """A measurement from a document of unknown origin.
+
+    Args:
+        document: parsed JSON.
+        source: the file it came from, for messages.
+
+    Raises:
+        InputFileError: no measurement, a newer version, a key missing or unknown, a value out of bounds, or
+            timings that no cost can be fitted to.
+    """
+    value = document_of(
+        Value(document, "", os.fspath(source), InputFileError), SCHEMA, SCHEMA_VERSION, MIGRATIONS
+    )
+    members = value.members(
+        ("schema", "schema_version", "num_ranks", "node_of_rank", "node_names", "pairs"),
+        (
+            "exchanges",
+            "reduce_s_per_byte",
+            "created",
+            "budget_s",
+            "elapsed_s",
+            "facts",
+            "warnings",
+            *_DERIVED,
+        ),
+    )
+
+    def optional(name: str, take: Any, default: Any = None) -> Any:
+        return take(members[name]) if name in members and members[name].raw is not None else default
+
+    num_ranks = members["num_ranks"].integer(1, MAX_RANKS)
+    nodes = members["node_of_rank"].items(num_ranks, min_items=num_ranks, what="ranks")
+    names = members["node_names"].items(num_ranks, min_items=1, what="names")
+    pairs = tuple(_pair(item, num_ranks) for item in members["pairs"].items(MAX_TIMINGS, what="timings"))
+    exchanges = optional(
+        "exchanges", lambda e: tuple(_exchange(i, num_ranks) for i in e.items(MAX_TIMINGS)), ()
+    )
+    try:
+        measurement = Measurement(
+            num_ranks=num_ranks,
+            node_of_rank=tuple(node.integer(0, num_ranks - 1) for node in nodes),
+            node_names=tuple(name.text() for name in names),
+            pairs=pairs,
+            exchanges=exchanges,
+            reduce_s_per_byte=optional("reduce_s_per_byte", _seconds, ()),
+            created=optional("created", lambda created: created.text(max_length=100)),
+            budget_s=optional("budget_s", lambda budget: budget.number(0, _MAX_SECONDS)),
+            elapsed_s=optional("elapsed_s", lambda elapsed: elapsed.number(0, _MAX_SECONDS)),
+            facts=optional(
+                "facts", lambda facts: {key: v.text() for key, v in facts.mapping(64).items()}, {}
+            ),
+            warnings=optional("warnings", lambda w: tuple(item.text() for item in w.items(10_000)), ()),
+        )
+        fit_links(measurement)
+    except ValueError as error:
+        if isinstance(error, InputFileError):
+            raise
+        raise InputFileError(os.fspath(source), str(error)) from error
+    return measurement
+
+
+def _pair(value: Value, num_ranks: int) -> PairTiming:
+    members = value.members(
+        ("src", "dst", "message_bytes", "one_way_s", "half_round_trip_s"),
+        ("warmup_s", "clock_error_s", "num_concurrent", "steady", *_DERIVED_OF_PAIR),
+    )
+    given: dict[str, Any] = {
+        "src": members["src"].integer(0, num_ranks - 1),
+        "dst": members["dst"].integer(0, num_ranks - 1),
+        "message_bytes": members["message_bytes"].integer(1),
+        **{
+            name: _seconds(members[name])
+            for name in ("one_way_s", "half_round_trip_s", "warmup_s")
+            if name in members
+        },
+    }
+    if "clock_error_s" in members:
+        given["clock_error_s"] = members["clock_error_s"].number(0, _MAX_SECONDS)
+    if "num_concurrent" in members:
+        given["num_concurrent"] = members["num_concurrent"].integer(1, MAX_TIMINGS)
+    if "steady" in members:
+        given["steady"] = members["steady"].boolean()
+    return _made(value, PairTiming, given)
+
+
+def _exchange(value: Value, num_ranks: int) -> ExchangeTiming:
+    members = value.members(("a", "b", "message_bytes", "group", "num_concurrent", "samples_s"))
+    given = {
+        "a": members["a"].integer(0, num_ranks - 1),
+        "b": members["b"].integer(0, num_ranks - 1),
+        "message_bytes": members["message_bytes"].integer(1),
+        "group": members["group"].integer(0, MAX_TIMINGS),
+        "num_concurrent": members["num_concurrent"].integer(1, MAX_TIMINGS),
+        "samples_s": _seconds(members["samples_s"]),
+    }
+    return _made(value, ExchangeTiming, given)
+
+
+def _made(value: Value, kind: type[Timing], given: dict[str, Any]) -> Timing:
+    """A timing that checks itself; what it finds is said of its place in the file."""
+    try:
+        return kind(**given)
+    except ValueError as error:
+        value.fail(str(error))
+
+
+def _seconds(value: Value) -> tuple[float, ...]:
+    """Samples: finite numbers. One-way times between clocks that differ may be negative."""
+    samples = value.items(MAX_SAMPLES, what="samples")
+    return tuple(float(sample.number(-_MAX_SECONDS, _MAX_SECONDS)) for sample in samples)
+
+
+def _plain(value: Measurement | PairTiming | ExchangeTiming, omit: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A dataclass as JSON: tuples as lists."""
+    plain = {}
+    for field in fields(value):
+        if field.name not in omit:
+            content = getattr(value, field.name)
+            plain[field.name] = list(content) if isinstance(content, tuple) else content
+    return plain
+
+
+def _fits(model: LinkModel) -> list[dict[str, Any]]:
+    """One entry for each class of links."""
+    return [
+        {
+            **asdict(link_class),
+            "segments": [
+                {"from_bytes": start, "alpha_s": alpha, "beta_s_per_byte": beta}
+                for start, alpha, beta in zip(
+                    cost.from_bytes, cost.alpha_s, cost.beta_s_per_byte, strict=True
+                )
+            ],
+        }
+        for link_class, cost in zip(link_classes(model), model.classes, strict=True)
+    ]

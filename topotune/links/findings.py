@@ -1,0 +1,119 @@
+"""What a measurement says unasked: slow classes, pairs that contend, times that never settled."""
+
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Literal
+
+from topotune.links.measurement import ExchangeTiming, Measurement
+from topotune.links.model import LinkModel
+from topotune.units import format_bytes, format_rate, format_seconds
+
+_CONTENTION = 1.33  # two flows that share a bottleneck slow each other down 2 times; noise rarely by a third
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One thing worth knowing.
+
+    Attributes:
+        code: stable name of its kind.
+        severity: ``info`` costs no measured or provable speed.
+        where: the ranks or nodes concerned.
+        evidence: the figures, in words.
+        cost_percent: of allreduce speed, where it is known.
+        advice: what to look at.
+    """
+
+    code: str
+    severity: Literal["info", "warning", "error"]
+    where: str
+    evidence: str
+    advice: str
+    cost_percent: float | None = None
+
+
+def find(measurement: Measurement, model: LinkModel) -> tuple[Finding, ...]:
+    """All findings of a measurement and the costs fitted to it. Pure."""
+    return (*_slow_classes(model), *_contention(measurement), *_unsettled(measurement))
+
+
+def _slow_classes(model: LinkModel) -> list[Finding]:
+    """Classes that split off from the fastest of their kind."""
+    findings = []
+    fastest = None
+    for name, cost in zip(model.class_names, model.classes, strict=True):
+        kind = name.split(",")[0]
+        if fastest is None or fastest[0] != kind:
+            fastest = (kind, cost)
+            continue
+        findings.append(
+            Finding(
+                code="slow-links",
+                severity="warning",
+                where=name,
+                evidence=(
+                    f"{format_rate(cost.bandwidth_bytes_per_s)} and "
+                    f"{format_seconds(cost.latency_s)} where the fastest "
+                    f"{kind} have {format_rate(fastest[1].bandwidth_bytes_per_s)} and "
+                    f"{format_seconds(fastest[1].latency_s)}; the 95 % intervals lie apart"
+                ),
+                advice="look at the network device, its negotiated rate and what else uses it",
+            )
+        )
+    return findings
+
+
+def _contention(measurement: Measurement) -> list[Finding]:
+    """How much longer exchanges take when the other pairs of a round exchange as well."""
+    alone: dict[tuple[bool, int], list[float]] = defaultdict(list)
+    together: dict[tuple[bool, int], list[float]] = defaultdict(list)
+    for exchange in measurement.exchanges:
+        key = (measurement.is_within_node(exchange.a, exchange.b), exchange.message_bytes)
+        if exchange.num_concurrent == 1:
+            alone[key].append(exchange.median_s)
+        elif _is_round(measurement, exchange):
+            together[key].append(exchange.median_s)
+    findings = []
+    for key in sorted(set(alone) & set(together)):
+        within, message_bytes = key
+        alone_s, together_s = statistics.median(alone[key]), statistics.median(together[key])
+        if together_s >= _CONTENTION * alone_s:
+            evidence = (
+                f"an exchange of {format_bytes(message_bytes)} takes {format_seconds(alone_s)} alone and "
+                f"{format_seconds(together_s)} while all pairs exchange: "
+                f"{together_s / alone_s:.1f} times as long"
+            )
+            findings.append(
+                Finding(
+                    code="pairs-contend",
+                    severity="info",
+                    where="pairs within a node" if within else "pairs between nodes",
+                    evidence=evidence,
+                    advice="predictions count what is shared; algorithms that send less at once gain here",
+                )
+            )
+    return findings
+
+
+def _is_round(measurement: Measurement, exchange: ExchangeTiming) -> bool:
+    """Whether the pairs of its group are disjoint, as in a round; in a fan they meet in one rank."""
+    group = [other for other in measurement.exchanges if other.group == exchange.group]
+    ranks = [rank for other in group for rank in (other.a, other.b)]
+    return len(set(ranks)) == len(ranks)
+
+
+def _unsettled(measurement: Measurement) -> list[Finding]:
+    """Pairs whose times still rose or fell when the time was up."""
+    unsettled = [pair for pair in measurement.pairs if not pair.steady]
+    if len(unsettled) <= 0.05 * len(measurement.pairs):
+        return []
+    return [
+        Finding(
+            code="not-steady",
+            severity="info",
+            where=f"{len(unsettled)} of {len(measurement.pairs)} timings",
+            evidence="times still rose or fell after warming up",
+            advice="something else uses the machines: measure again when they are idle, or for longer",
+        )
+    ]

@@ -1,0 +1,183 @@
+"""The algorithms that a plan names for one group's allreduces, ready to run on private connections.
+
+The connections are made by the first call that needs them, in its turn in the group's queue. Which call that
+is depends on nothing but the calls and the plan, so it is the same one on all ranks. They meet in a clone of
+the group's store: a store connection serves one waiting caller at a time, and the training script may need
+its own.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Store
+
+from topotune.errors import RunError, UsageError
+from topotune.execute.build import build_executable
+from topotune.execute.communicator import Communicator
+from topotune.execute.executable import Executable
+from topotune.plan import Row, check_params
+from topotune.plan.algorithms import DEFAULT
+from topotune.train.deadline import DEADLINES
+
+Params = Mapping[str, Any]
+Override = tuple[str, Params]
+
+CONNECTION_TIMEOUT: Final = timedelta(hours=1)
+"""What connections are made with at least; the group's own timeout is kept by a deadline."""
+
+
+class Algorithm:
+    """One algorithm with its parameters, and what runs it once it has been built."""
+
+    def __init__(self, name: str, params: Params) -> None:
+        self.name = name
+        self.params = params
+        self.executable: Executable | None = None
+
+
+class PlannedAllreduce:
+    """Chooses the algorithm of each allreduce of one group, and runs it.
+
+    Choosing may happen in any thread; running happens in the group's queue, one call at a time.
+
+    Args:
+        store: where the members meet; nobody else uses the prefix.
+        rank: own rank in the group.
+        size: of the group.
+        timeout: asks for the group's timeout as it is now.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        *,
+        timeout: Callable[[], timedelta],
+    ) -> None:
+        self._store = store
+        self._rank = rank
+        self._position = rank
+        self._size = size
+        self._timeout = timeout
+        self._min_bytes: list[int] = []
+        self._algorithms: list[Algorithm | None] = []
+        self._override: Override | None = None
+        self._forced: Algorithm | None = None
+        self._built: dict[tuple[str, str], Executable] = {}
+        self._communicator: Communicator | None = None
+        self.active = False
+
+    def set_table(self, rows: Sequence[Row], rank_order: Sequence[int] | None) -> None:
+        """Take the plan's table for this group's allreduces; before the first of them.
+
+        Args:
+            rows: sorted, from 0 to unbounded.
+            rank_order: the rank that stands at each position of a schedule; None for as numbered.
+        """
+        assert self._communicator is None
+        self._position = rank_order.index(self._rank) if rank_order else self._rank
+        self._min_bytes = [row.min_bytes for row in rows]
+        self._algorithms = [
+            None if row.algorithm == DEFAULT else Algorithm(row.algorithm, row.params) for row in rows
+        ]
+        self._set_active()
+
+    @property
+    def override(self) -> Override | None:
+        """An algorithm and its parameters for all allreduces, whatever the plan says; None for the plan's."""
+        return self._override
+
+    @override.setter
+    def override(self, override: Override | None) -> None:
+        if override is not None:
+            problem = check_params(override[0], override[1], self._size)
+            if problem:
+                raise UsageError(f"override: {problem}")
+        self._override = override
+        self._forced = None if override is None or override[0] == DEFAULT else Algorithm(*override)
+        self._set_active()
+
+    def choose(self, message_bytes: int) -> Algorithm | None:
+        """The algorithm for a message of this size; None for the wrapped backend's own."""
+        if self._override is not None:
+            return self._forced
+        if not self._min_bytes:
+            return None
+        return self._algorithms[bisect_right(self._min_bytes, message_bytes) - 1]
+
+    def run(self, algorithm: Algorithm, flat: torch.Tensor, op: Any) -> bool:
+        """Reduce a tensor in place. Blocks without the interpreter lock.
+
+        Args:
+            algorithm: from `choose`.
+            flat: shape (num_elements,), contiguous, on the CPU, the same length and dtype on all ranks.
+            op: a ``dist.ReduceOp.RedOpType``.
+
+        Returns:
+            False, with nothing done, where the algorithm does not take this dtype, op or size.
+
+        Raises:
+            RunError: a rank did not take part within the group's timeout, or was lost.
+        """
+        executable = algorithm.executable or self._build(algorithm)
+        most = executable.max_message_bytes
+        if not executable.supports(flat.dtype, op) or (most is not None and flat.nbytes > most):
+            return False
+        timeout_s = self._timeout().total_seconds()
+        with DEADLINES.within(timeout_s, executable.communicator.abort) as expiry:
+            try:
+                executable.allreduce_(flat, op)
+            except RunError as error:
+                if not expiry.passed:
+                    raise
+                raise RunError(
+                    f"{error.message} (it had not ended after the group's timeout of {timeout_s:g} s)"
+                ) from error
+        return True
+
+    def abort(self) -> None:
+        """End what runs, in whichever thread; nothing can be run afterwards."""
+        if self._communicator is not None:
+            self._communicator.abort()
+
+    def close(self) -> None:
+        """Drop the connections; nothing may be running."""
+        if self._communicator is not None:
+            self._communicator.close()
+        self._built.clear()
+
+    def _set_active(self) -> None:
+        self.active = self._forced is not None or any(self._algorithms)
+
+    def _build(self, algorithm: Algorithm) -> Executable:
+        key = (algorithm.name, repr(sorted(algorithm.params.items())))
+        executable = self._built.get(key)
+        if executable is None:
+            if self._communicator is None:
+                self._communicator = self._connect()
+            executable = build_executable(algorithm.name, algorithm.params, self._communicator)
+            self._built[key] = executable
+        algorithm.executable = executable
+        return executable
+
+    def _connect(self) -> Communicator:
+        store = self._store.clone()  # type: ignore[attr-defined]  # torch's stub forgot it
+        timeout = self._timeout()
+        here = [f"here {position}" for position in range(self._size)]
+        store.set(here[self._position], "")
+        try:
+            store.wait(here, timeout)
+        except dist.DistStoreError as error:
+            missing = [position for position, key in enumerate(here) if not store.check([key])]
+            raise RunError(
+                f"ranks {missing} of {self._size} did not come to their first planned allreduce within "
+                f"{timeout.total_seconds():g} s"
+            ) from error
+        return Communicator(
+            store, self._position, self._size, name="planned", timeout=max(timeout, CONNECTION_TIMEOUT)
+        )

@@ -1,0 +1,421 @@
+"""The ``topotune`` process group: torch's whole interface, with the plan's algorithms where the plan has any.
+
+Theory of operation. The group is a Python subclass of ``dist.ProcessGroup``. The backends that do the
+ordinary work (gloo on the CPU, nccl on CUDA) are registered on it, so that everything in torch that asks a
+group for its backends finds them; and on a second, plain ``ProcessGroup`` beside it, through which calls are
+forwarded. (``super().broadcast(…)`` would do only inside a method named ``broadcast`` with this very
+``self``: elsewhere pybind11 takes it for a new call, and finds the override again.)
+
+CPU collectives keep the order of the calls in one queue per group. While the queue is empty, a call of the
+wrapped backend goes straight to it in the caller's thread, exactly as without topotune, and what it still has
+in flight is remembered: an algorithm of the plan starts when that has ended. While the queue is busy, calls
+queue up behind. Point-to-point messages pass the queue by: a send may be what another rank's collective waits
+for. CUDA collectives are ordered by their stream.
+
+Torch calls the few methods that its C++ trampoline knows (``PyProcessGroup.hpp``) from C++ too; the others
+are reached from Python alone. One call passes us by: the ``out=`` variant of functional all-gather, which
+compiled code may use, goes from C++ straight to the registered backend.
+"""
+
+import weakref
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final, cast
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import AllreduceOptions, ProcessGroupGloo, Store
+
+from topotune.errors import UsageError
+from topotune.plan import find_group
+from topotune.plan.algorithms import DEFAULT
+from topotune.train.agreement import Agreement
+from topotune.train.allreduce import Algorithm, Override, PlannedAllreduce
+from topotune.train.backends import Typed, fresh_prefix, typed
+from topotune.train.calls import CALLS, OLD_NAMES, Call
+from topotune.train.fifo import FirstInFirstOut
+from topotune.train.source import set_in_use
+from topotune.train.usage import REPORT, GroupUsage
+from topotune.train.work import QueuedWork, done
+
+JOIN_TIMEOUT_S: Final = 10.0
+STANDING: Final["weakref.WeakSet[ProcessGroupTopotune]"] = weakref.WeakSet()
+"""The groups of this process that were neither aborted nor shut down."""
+
+_CPU: Final = torch.device("cpu")
+_TENSOR_TYPES: Final = (torch.Tensor, torch.nn.Parameter)
+
+
+class ProcessGroupTopotune(dist.ProcessGroup):
+    """A process group that runs the plan's algorithms, and the wrapped backends for all else.
+
+    Args:
+        store: of the group, as torch made it.
+        private_store: of this very group, also if torch makes another one of the same name later.
+        rank: in the group.
+        size: of the group.
+        backends: device type → wrapped backend; ``cpu`` must be there.
+        cpu_gloo: the gloo backend under ``backends["cpu"]``, which keeps the group's timeout.
+        kind: of group, in words, for the report.
+        is_world: whether this is the default group.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        private_store: Store,
+        rank: int,
+        size: int,
+        *,
+        backends: Mapping[str, Typed],
+        cpu_gloo: ProcessGroupGloo,
+        kind: str,
+        is_world: bool,
+    ) -> None:
+        # The constructor that takes a store makes an object without the Python trampoline (torch 2.13).
+        super().__init__(rank, size)  # type: ignore[call-arg]
+        self.private_store = private_store
+        self.wrapped = plain_group(store, rank, size, backends)
+        register_backends(self, backends)
+        self._wrapped_names = {device: backend.name() for device, (_, backend) in backends.items()}
+        self._has_one_backend = len(set(self._wrapped_names.values())) == 1
+        self._cpu_gloo = cpu_gloo
+        self._forwards = {call.method: getattr(self.wrapped, call.method) for call in CALLS}
+        self._queue = FirstInFirstOut(kind)
+        self._in_flight: deque[Any] = deque()
+        self._allreduce = PlannedAllreduce(private_store, rank, size, timeout=self._group_timeout)
+        self._usage = GroupUsage(kind=kind)
+        self._plans_cpu: bool | None = None
+        self.is_world = is_world
+        self.agreement: Agreement | None = None
+        REPORT.open(self._usage)
+        STANDING.add(self)
+
+    # What the tuner, the report and tests ask.
+
+    @property
+    def override(self) -> Override | None:
+        """(algorithm, params) for every CPU allreduce of this group; None leaves it to the plan.
+
+        Must be set to the same on all ranks, between the same calls.
+
+        Raises:
+            UsageError: on setting an algorithm or parameters that do not exist.
+        """
+        return self._allreduce.override
+
+    @override.setter
+    def override(self, override: Override | None) -> None:
+        self._allreduce.override = override
+
+    @property
+    def calls(self) -> Counter[tuple[str, str]]:
+        """Number of calls so far by (collective, algorithm); ``default`` is the wrapped backend's own."""
+        return Counter(self._usage.calls)
+
+    def set_agreement(self, agreement: Agreement) -> None:
+        """Take what the ranks have agreed on; once, when the group is made."""
+        self.agreement = agreement
+        if agreement.plan is None or agreement.plan.fingerprint.hard.backend != self._wrapped_names["cpu"]:
+            return
+        group = find_group(agreement.plan, agreement.shape())
+        if group is not None and group.allreduce is not None:
+            self._usage.planned = True
+            self._allreduce.set_table(group.allreduce, agreement.plan.rank_order)
+
+    # Collectives.
+
+    def allreduce(self, tensors: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        """Reduce in place: by the plan's algorithm for this size, else by the wrapped backend."""
+        options = args[0] if args and isinstance(args[0], AllreduceOptions) else _options(*args, **kwargs)
+        if isinstance(tensors, torch.Tensor):
+            tensors = [tensors]
+        if self._plans_cpu is None:
+            self._plans_cpu = self._read_config()
+        if len(tensors) != 1 or not self._plans_cpu or not is_plain(tensors[0]):
+            return self._forward(_ALLREDUCE, tensors, options)
+        tensor = tensors[0]
+        algorithm = self._allreduce.choose(tensor.numel() * tensor.element_size())
+        if algorithm is None and tensor.is_contiguous():
+            return self._forward(_ALLREDUCE, tensors, options)
+        before = self._take_in_flight()
+        if not options.asyncOp:
+            self._queue.run(lambda: self._reduce(algorithm, tensor, options, before))
+            return done(tensors)
+        work = QueuedWork()
+
+        def task() -> None:
+            self._reduce(algorithm, tensor, options, before)
+            work.finish(tensors)
+
+        self._queue.submit(task, work.fail)
+        return work
+
+    def _reduce(
+        self, algorithm: Algorithm | None, tensor: torch.Tensor, options: Any, before: Sequence[Any]
+    ) -> None:
+        """One allreduce in its turn, from start to end, in whichever thread."""
+        for work in before:
+            # What it failed with reaches whoever holds it; here only its end counts.
+            with suppress(RuntimeError):
+                work.wait()
+        contiguous = tensor.is_contiguous()
+        flat = memory_of(tensor) if contiguous else tensor.detach().contiguous().view(-1)
+        if algorithm is not None and self._reduce_planned(algorithm, flat, options.reduceOp.op):
+            self._usage.count("allreduce", algorithm.name)
+        else:
+            self._usage.count("allreduce", DEFAULT)
+            self.wrapped.allreduce([flat], options).wait()
+        if not contiguous:
+            with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+                tensor.copy_(flat.view(tensor.shape))
+
+    def _reduce_planned(self, algorithm: Algorithm, flat: torch.Tensor, op: Any) -> bool:
+        try:
+            return self._allreduce.run(algorithm, flat, op)
+        except BaseException as error:
+            # It stopped half way, so the private connections hold messages that no later call expects.
+            self._queue.fail(error)
+            raise
+
+    def _forward(self, call: Call, *args: Any, **kwargs: Any) -> Any:
+        """A call of the wrapped backend: straight to it, or behind what is in the queue."""
+        if self._plans_cpu is None:
+            self._plans_cpu = self._read_config()
+        forward = self._forwards[call.method]
+        if call.way == "direct" or not self._is_on_cpu(args, kwargs):
+            self._usage.count(call.collective, DEFAULT)
+            return forward(*args, **kwargs)
+        if self._queue.idle:
+            self._usage.count(call.collective, DEFAULT)
+            work = forward(*args, **kwargs)
+            if self._allreduce.active and _is_async(call, args, kwargs):
+                self._drop_ended()
+                self._in_flight.append(work)
+            return work
+        return self._forward_behind(call, partial(forward, *args, **kwargs), _is_async(call, args, kwargs))
+
+    def _forward_behind(self, call: Call, forward: Callable[[], Any], is_async: bool) -> Any:
+        def in_turn() -> Any:
+            self._usage.count(call.collective, DEFAULT)
+            inner = forward()
+            if inner is not None:
+                inner.wait()
+            return inner
+
+        if not is_async:
+            return self._queue.run(in_turn)
+        work = QueuedWork()
+
+        def task() -> None:
+            work.finish(in_turn().get_future().value())
+
+        self._queue.submit(task, work.fail)
+        return work
+
+    def _is_on_cpu(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        if self._has_one_backend:
+            return True
+        values = (*args, *kwargs.values())
+        tensor = _first_tensor(values)
+        if tensor is not None:
+            return tensor.is_cpu
+        # A barrier has no tensor; torch runs it by the default backend unless it names a device.
+        device = next((value.device for value in values if getattr(value, "device", None) is not None), None)
+        return device is not None and device.type == "cpu"
+
+    def _take_in_flight(self) -> tuple[Any, ...]:
+        """What the wrapped backend was given and may not have ended yet; forgotten here."""
+        taken = tuple(self._in_flight)
+        self._in_flight.clear()
+        return taken
+
+    def _drop_ended(self) -> None:
+        while self._in_flight and self._in_flight[0].is_completed():
+            self._in_flight.popleft()
+
+    # Life.
+
+    def get_group_store(self) -> Store:
+        """The group's store, as torch made it."""
+        return self.wrapped.get_group_store()
+
+    def split_group(
+        self,
+        new_ranks: list[int],
+        timeout: timedelta | None = None,
+        opts: Any = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: list[torch.device] | None = None,
+    ) -> dist.ProcessGroup | None:
+        """A group of some of the ranks, as torch's own; it finds its own table in the agreed plan."""
+        if device_types is None and self._has_one_backend:
+            # Torch would split gloo once for each device type, with the same keys in the same store: a race.
+            device_types = [_CPU]
+        child = self.wrapped.split_group(new_ranks, timeout, opts, group_name, group_desc, device_types)
+        if child is None or _CPU not in child._device_types:
+            return child
+        backends = {device.type: typed(child._get_backend(device)) for device in child._device_types}
+        backends.setdefault("cuda", backends["cpu"])
+        group = ProcessGroupTopotune(
+            child.get_group_store(),
+            fresh_prefix(child.get_group_store(), child.size()),
+            child.rank(),
+            child.size(),
+            backends=backends,
+            cpu_gloo=cast(ProcessGroupGloo, backends["cpu"][1]),
+            kind=kind_of_group(child.size()),
+            is_world=False,
+        )
+        if self.agreement is not None:
+            group.set_agreement(
+                self.agreement.among([self.agreement.global_ranks[rank] for rank in new_ranks])
+            )
+        return group
+
+    def abort(self) -> None:
+        """End what runs here, fail what waits, join the queue's thread. Peers that wait for us fail too."""
+        self._queue.fail(RuntimeError(f"the {self._usage.kind} was aborted"))
+        self._allreduce.abort()
+        self.wrapped.abort()
+        self._end()
+
+    def shutdown(self) -> None:
+        """Let what was called end, each call by its own timeout; then join the queue's thread."""
+        self._queue.drain()
+        self._queue.fail(RuntimeError(f"the {self._usage.kind} was shut down"))
+        self.wrapped.shutdown()
+        self._end()
+
+    def _end(self) -> None:
+        # A collective of the wrapped backend cannot be interrupted: its own timeout ends it, and then the
+        # thread.
+        if self._queue.join(JOIN_TIMEOUT_S):
+            self._allreduce.close()
+        self._in_flight.clear()
+        REPORT.close(self._usage)
+        STANDING.discard(self)
+        if self.is_world:
+            set_in_use(False)
+
+    def _group_timeout(self) -> timedelta:
+        """As it is now: ``set_timeout`` changes it in the wrapped backend."""
+        timeout: timedelta = self._cpu_gloo.options._timeout
+        return timeout
+
+    def _read_config(self) -> bool:
+        """Whether CPU collectives are ours; torch knows the form only after the group was made.
+
+        Raises:
+            UsageError: the form names a backend for a device that topotune wraps another one for.
+        """
+        try:
+            form = dist.get_backend_config(self)
+        except (ValueError, TypeError):  # what torch says of a group that is in none of its tables
+            return True
+        named = dict(part.split(":") for part in form.split(","))
+        for device, backend in named.items():
+            wrapped = self._wrapped_names.get(device)
+            if backend not in ("topotune", wrapped):
+                raise UsageError(
+                    f"backend {form!r} asks for {backend} on {device}, "
+                    f"where topotune wraps {wrapped or 'nothing'}",
+                    hint="make a group of its own for that device",
+                )
+        return named.get("cpu") == "topotune"
+
+
+def kind_of_group(size: int) -> str:
+    """What the report calls groups of this size inside the world."""
+    return "groups of 1 rank" if size == 1 else f"groups of {size} ranks"
+
+
+def plain_group(store: Store, rank: int, size: int, backends: Mapping[str, Typed]) -> dist.ProcessGroup:
+    """Torch's own process group on these backends, in no table of torch's."""
+    group = dist.ProcessGroup(store, rank, size)
+    register_backends(group, backends)
+    return group
+
+
+def register_backends(group: dist.ProcessGroup, backends: Mapping[str, Typed]) -> None:
+    """Register the backends; the default one is that of CUDA where it differs, as in torch's own groups."""
+    for device, (backend_type, backend) in backends.items():
+        group._register_backend(torch.device(device), backend_type, backend)
+    group._set_default_backend(backends.get("cuda", backends["cpu"])[0])
+
+
+def _options(*args: Any, **kwargs: Any) -> AllreduceOptions:
+    """Torch's other forms: ``allreduce(tensors, opts=…)``, ``allreduce(tensors, op, timeout)``."""
+    given = dict(zip(("op", "timeout"), args, strict=False)) | kwargs
+    if given.get("opts") is not None:
+        options: AllreduceOptions = given["opts"]
+        return options
+    options = AllreduceOptions()
+    if "op" in given:
+        options.reduceOp = given["op"]
+    if given.get("timeout") is not None:
+        options.timeout = given["timeout"]
+    return options
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether it is numbers in CPU memory, and no subclass that stands for something else."""
+    return (
+        type(tensor) in _TENSOR_TYPES
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and not tensor.is_quantized
+        and tensor.numel() > 0
+    )
+
+
+def memory_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous tensor's memory as a flat tensor: no gradient, version counter or inference flag."""
+    with torch.inference_mode(False):
+        flat = torch.empty(0, dtype=tensor.dtype)
+        flat.set_(tensor.untyped_storage(), tensor.storage_offset(), (tensor.numel(),), (1,))
+        return flat
+
+
+def _is_async(call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the caller goes on without waiting."""
+    if call.blocks:
+        return False
+    for value in (*reversed(args), *kwargs.values()):
+        is_async = getattr(value, "asyncOp", None)
+        if is_async is not None:
+            return bool(is_async)
+    return True
+
+
+def _first_tensor(values: Any) -> torch.Tensor | None:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            return value
+        if isinstance(value, list | tuple):
+            tensor = _first_tensor(value)
+            if tensor is not None:
+                return tensor
+    return None
+
+
+def _method(call: Call) -> Callable[..., Any]:
+    def method(self: ProcessGroupTopotune, *args: Any, **kwargs: Any) -> Any:
+        return self._forward(call, *args, **kwargs)
+
+    method.__name__ = call.method
+    method.__qualname__ = f"ProcessGroupTopotune.{call.method}"
+    method.__doc__ = getattr(dist.ProcessGroup, call.method).__doc__
+    return method
+
+
+_ALLREDUCE: Final = next(call for call in CALLS if call.method == "allreduce")
+for _call in CALLS:
+    if _call is not _ALLREDUCE:
+        setattr(ProcessGroupTopotune, _call.method, _method(_call))
+for _old, _new in OLD_NAMES.items():
+    setattr(ProcessGroupTopotune, _old, getattr(ProcessGroupTopotune, _new))

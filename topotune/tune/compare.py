@@ -1,0 +1,185 @@
+"""The plan against the default, now: paired, interleaved, on fresh samples.
+
+schema_version history of ``topotune/comparison``: 1 is the first.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from topotune.errors import WrongResultError
+from topotune.plan.model import DEFAULT_ALGORITHM, Row
+from topotune.tune.confirm import CONFIDENCE, ELEMENT_BYTES, Confirmation, Point, confirm, odd_between
+from topotune.tune.options import DEFAULT_SIZES, CompareOptions
+from topotune.tune.sampling import Sampling
+from topotune.tune.statistics import Comparison, corrected, minimum_rounds
+from topotune.tune.trial import DEFAULT, PLANNED
+from topotune.units import format_bytes
+
+SCHEMA: Final = "topotune/comparison"
+SCHEMA_VERSION: Final = 1
+
+FASTER, SLOWER = 1.02, 0.98
+"""An interval wholly above the first is faster, wholly below the second slower, anything else the same."""
+
+Verdict = Literal["faster", "slower", "same"]
+
+_MOST_ROUNDS: Final = 60
+_OVERHEAD: Final = 1.45
+_FIRST_GUESS_S: Final = 0.01
+_LARGEST_SHARE: Final = 0.25
+"""A size of our own choosing whose fewest rounds would take more of the budget than this is left out."""
+
+_UNSTABLE: Final = 0.15
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparisonRow:
+    """One message size.
+
+    Attributes:
+        message_bytes: buffer on each rank.
+        default_median_s: ``dist.all_reduce`` on a raw group.
+        plan_median_s: ``dist.all_reduce`` on the ``topotune`` group under the plan, dispatch included.
+        ratio: default / plan.
+        ratio_ci: its interval; those of all rows together hold with 95 %.
+        num_samples: per arm.
+        verdict: ``faster`` if low > 1.02, ``slower`` if high < 0.98, else ``same``.
+        algorithm: what the plan uses at this size.
+    """
+
+    message_bytes: int
+    default_median_s: float
+    plan_median_s: float
+    ratio: float
+    ratio_ci: tuple[float, float]
+    num_samples: int
+    verdict: Verdict
+    algorithm: str
+
+
+def verdict_of(low: float, high: float) -> Verdict:
+    """What an interval of default / plan says."""
+    if low > FASTER:
+        return "faster"
+    return "slower" if high < SLOWER else "same"
+
+
+def sizes_to_compare(rows: Sequence[Row]) -> tuple[int, ...]:
+    """The usual sizes, and both ends and the middle of every row that is not default; ascending.
+
+    The middle is an odd number of elements.
+    """
+    sizes = set(DEFAULT_SIZES)
+    for row in rows:
+        if row.algorithm == DEFAULT_ALGORITHM or row.max_bytes is None:
+            continue
+        first = max(ELEMENT_BYTES, -(-row.min_bytes // ELEMENT_BYTES) * ELEMENT_BYTES)
+        last = (row.max_bytes - 1) // ELEMENT_BYTES * ELEMENT_BYTES
+        middle = odd_between(first, last) if first < last else None
+        sizes.update(size for size in (first, middle, last) if size is not None and size >= first)
+    return tuple(sorted(sizes))
+
+
+def compare_plan(
+    sampling: Sampling,
+    rows: Sequence[Row],
+    options: CompareOptions,
+    *,
+    algorithm_at: Callable[[int], str],
+) -> tuple[list[ComparisonRow], list[str]]:
+    """Compare at each size; the rows, ascending, and warnings.
+
+    Args:
+        sampling: where samples come from; its clock started when the ranks joined.
+        rows: the plan's table for these ranks.
+        options: sizes, budget, seed.
+        algorithm_at: what the plan uses at a size.
+
+    Raises:
+        WrongResultError: the plan computes something else than an allreduce.
+    """
+    sizes = options.sizes or sizes_to_compare(rows)
+    warnings: list[str] = []
+    costs: dict[int, float] = {}
+    calls: dict[int, float] = {}
+    fewest = minimum_rounds(corrected(CONFIDENCE, len(sizes))) + 2
+    for size in sizes:
+        problem = sampling.check(PLANNED, size)
+        if problem is not None:
+            raise WrongResultError(f"{format_bytes(size)} by {algorithm_at(size)}: {problem}")
+        times_s = sampling.rounds(
+            "pilot", size, (DEFAULT, PLANNED), 2, first_guess_s=max(_FIRST_GUESS_S, *calls.values(), 0.0)
+        )
+        costs[size] = _OVERHEAD * float(np.sum(np.median(times_s, axis=0)))
+        calls[size] = float(np.max(times_s))
+        if options.sizes is None and fewest * costs[size] > _LARGEST_SHARE * options.budget_s:
+            del costs[size]
+            warnings.append(
+                f"{format_bytes(size)} and more were left out: they take too much of {options.budget_s:g} s; "
+                "--sizes or a larger --budget brings them in"
+            )
+            break
+    # Each size gets the same time, but what small sizes cannot use falls to the larger ones.
+    left_s = options.budget_s - sampling.now_s()
+    points: list[Point] = []
+    for position, size in enumerate(sorted(costs, key=lambda one: costs[one])):
+        share_s = max(0.0, left_s) / (len(costs) - position)
+        num_rounds = min(_MOST_ROUNDS, max(fewest, math.floor(share_s / costs[size])))
+        left_s -= num_rounds * costs[size]
+        points.append(
+            Point(
+                message_bytes=size,
+                candidates=(PLANNED,),
+                searched=True,
+                num_rounds=num_rounds,
+                round_s=costs[size],
+                call_s=calls[size],
+            )
+        )
+    points.sort(key=lambda point: point.message_bytes)
+    found = confirm(points, sampling, min_gain=FASTER - 1, seed=options.seed, deadline_s=math.inf)
+    outliers = [one.comparison.outlier_share for one in found]
+    if outliers and np.mean(outliers) > _UNSTABLE:
+        warnings.append(f"{np.mean(outliers):.0%} of the samples were outliers; none was removed")
+    return [_row(one, algorithm_at(one.message_bytes)) for one in found], warnings
+
+
+def comparison_to_document(
+    rows: Sequence[ComparisonRow], *, num_ranks: int, plan: str, warnings: Sequence[str]
+) -> dict[str, Any]:
+    """The JSON document.
+
+    Args:
+        rows: ascending.
+        num_ranks: of the group.
+        plan: where the plan came from.
+        warnings: one line each.
+    """
+    return {
+        "schema": SCHEMA,
+        "schema_version": SCHEMA_VERSION,
+        "plan": plan,
+        "num_ranks": num_ranks,
+        "confidence": CONFIDENCE,
+        "correction": "bonferroni",
+        "rows": [{**asdict(row), "ratio_ci": list(row.ratio_ci)} for row in rows],
+        "warnings": list(warnings),
+    }
+
+
+def _row(found: Confirmation, algorithm: str) -> ComparisonRow:
+    comparison: Comparison = found.comparison
+    return ComparisonRow(
+        message_bytes=found.message_bytes,
+        default_median_s=comparison.default_median_s,
+        plan_median_s=comparison.median_s,
+        ratio=comparison.ratio,
+        ratio_ci=(comparison.low, comparison.high),
+        num_samples=comparison.num_rounds,
+        verdict=verdict_of(comparison.low, comparison.high),
+        algorithm=algorithm,
+    )

@@ -1,0 +1,133 @@
+"""What a tuning run and a comparison are asked to do."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Self
+
+from topotune.errors import UsageError
+from topotune.tune.confirm import ELEMENT_BYTES
+from topotune.units import MIB, parse_sizes
+
+DEFAULT_BUDGET_S: Final = 60.0
+DEFAULT_MIN_GAIN: Final = 0.02
+DEFAULT_SIZES: Final = parse_sizes("1K:64M:4")
+_LARGEST_BYTES: Final = 4096 * MIB
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TuneOptions:
+    """Options of ``tune``.
+
+    Attributes:
+        budget_s: wall time from "ranks joined" to "plan written", above 0.
+        sizes: message sizes in bytes, ascending, multiples of 4.
+        min_gain: a row departs from the default only where the ratio's interval lies above 1 + this; within
+            [0, 10].
+        seed: of every random choice.
+        backend: the collective library of the job; gloo is the one that can be tuned.
+        journal_path: where the journal is written (by rank 0); None keeps none.
+
+    Raises:
+        UsageError: a value out of its range.
+    """
+
+    budget_s: float = DEFAULT_BUDGET_S
+    sizes: tuple[int, ...] = DEFAULT_SIZES
+    min_gain: float = DEFAULT_MIN_GAIN
+    seed: int = 0
+    backend: str = "gloo"
+    journal_path: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_budget(self.budget_s)
+        _check_sizes(self.sizes)
+        if not 0 <= self.min_gain <= 10:
+            raise UsageError(
+                f"a minimum gain of {self.min_gain:g} is not within 0 and 10", hint="2 % is 0.02"
+            )
+        _check_seed(self.seed)
+        if self.backend != "gloo":
+            raise UsageError(
+                f"backend {self.backend!r} cannot be tuned: its calls are passed through", hint="tune gloo"
+            )
+
+    @classmethod
+    def from_payload(cls, payload: Mapping[str, Any]) -> Self:
+        """Options out of a worker's payload: the names above as JSON; ``sizes`` None takes the usual ones.
+
+        Raises:
+            UsageError: a value out of its range, a name that is no option.
+        """
+        named = dict(payload)
+        sizes = named.pop("sizes", None)
+        _check_names(cls, named)
+        return cls(**named, sizes=DEFAULT_SIZES if sizes is None else tuple(sizes))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompareOptions:
+    """Options of ``compare``.
+
+    Attributes:
+        plan_path: the plan's file; read by rank 0.
+        sizes: message sizes in bytes; None takes ends and middles of the plan's rows, and the usual sizes.
+        budget_s: about how long the measuring may take; each size gets its fewest rounds even beyond it.
+        seed: of every random choice.
+
+    Raises:
+        UsageError: a value out of its range.
+    """
+
+    plan_path: str
+    sizes: tuple[int, ...] | None = None
+    budget_s: float = 30.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_budget(self.budget_s)
+        if self.sizes is not None:
+            _check_sizes(self.sizes)
+        _check_seed(self.seed)
+
+    @classmethod
+    def from_payload(cls, payload: Mapping[str, Any]) -> Self:
+        """Options out of a worker's payload: the names above, JSON values.
+
+        Raises:
+            UsageError: a value out of its range, a name that is no option.
+        """
+        named = dict(payload)
+        sizes = named.pop("sizes", None)
+        _check_names(cls, named)
+        return cls(**named, sizes=None if sizes is None else tuple(sizes))
+
+
+def _check_names(options: type, named: Mapping[str, Any]) -> None:
+    known = {field.name for field in fields(options)}
+    for name in named:
+        if name not in known:
+            raise UsageError(f"{name!r} is no option of {options.__name__}: {', '.join(sorted(known))}")
+
+
+def _check_budget(budget_s: float) -> None:
+    if not (math.isfinite(budget_s) and budget_s > 0):
+        raise UsageError(f"a budget of {budget_s:g} s is no time to work in", hint="write --budget 60s")
+
+
+def _check_sizes(sizes: tuple[int, ...]) -> None:
+    if not sizes:
+        raise UsageError("no message sizes were given", hint="write --sizes 1K:64M:4")
+    if list(sizes) != sorted(set(sizes)):
+        raise UsageError(f"sizes {sizes} are not ascending, each once")
+    for size in sizes:
+        if not ELEMENT_BYTES <= size <= _LARGEST_BYTES or size % ELEMENT_BYTES:
+            raise UsageError(
+                f"a size of {size} bytes cannot be measured: messages are float32, up to 4 GiB",
+                hint=f"write a multiple of {ELEMENT_BYTES}",
+            )
+
+
+def _check_seed(seed: int) -> None:
+    if not 0 <= seed < 2**32:
+        raise UsageError(f"a seed of {seed} is not within 0 and 2**32 - 1")

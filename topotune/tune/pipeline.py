@@ -1,0 +1,337 @@
+"""The phases of choosing, from a bench to the rows of a table.
+
+Pilot, search, conditions, confirmation, null trials. Only rank 0 runs this, and only its clock counts; what
+it wants measured goes through the bench to all ranks. Each phase has the share of the budget that stands
+below, and begins nothing that its share would not hold. Time that a phase leaves over falls to the next.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from topotune.plan.model import Certificate, Row
+from topotune.tune.confirm import (
+    CONFIDENCE,
+    NullTrials,
+    confirm,
+    num_comparisons,
+    plan_confirmation,
+    run_null_trials,
+)
+from topotune.tune.decide import DefaultTime, Limit, decide_rows
+from topotune.tune.finalists import Conditions, choose_finalists, condition_cost_s, measure_conditions
+from topotune.tune.options import TuneOptions
+from topotune.tune.progress import BestSoFar, OnProgress, Phase, Progress
+from topotune.tune.sampling import Sampling
+from topotune.tune.search import SizeSearch, search_sizes
+from topotune.tune.statistics import relative_spread
+from topotune.tune.trial import DEFAULT, Candidate
+from topotune.units import format_bytes, format_seconds
+
+_PILOT_ENDS, _SEARCH_ENDS, _CONDITIONS_END, _CONFIRM_ENDS, _NULL_ENDS = 0.20, 0.50, 0.66, 0.90, 0.96
+"""Shares of the budget, counted from the moment the ranks joined."""
+
+_LONGEST_CALL: Final = 0.01
+"""A size whose default takes a larger share of the budget than this is not searched."""
+
+_PILOT_ROUNDS: Final = 7
+"""Of the default at each size at most; fewer where they would take more than a single longest call."""
+
+_FIRST_GUESS_S: Final = 0.01
+_UNSTABLE: Final = 0.15
+"""Share of outliers, or of missed starts, from which a run says that the machine was unsteady."""
+
+_SCATTERED: Final = 0.5
+"""Interquartile range over median from which it says so of one size."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """What came out.
+
+    Attributes:
+        rows: the table for allreduce.
+        certificate: how it was confirmed.
+        warnings: one line each.
+    """
+
+    rows: tuple[Row, ...]
+    certificate: Certificate
+    warnings: tuple[str, ...]
+
+
+@dataclass(kw_only=True)
+class _Run:
+    """What the phases share."""
+
+    options: TuneOptions
+    sampling: Sampling
+    on_progress: OnProgress
+    warnings: list[str]
+    best: dict[int, BestSoFar]
+
+    def ends_s(self, share: float) -> float:
+        return share * self.options.budget_s
+
+    def report(self, phase: Phase) -> None:
+        now_s, budget_s = self.sampling.now_s(), self.options.budget_s
+        self.on_progress(
+            Progress(
+                phase=phase,
+                done=min(1.0, now_s / budget_s),
+                seconds_left=max(0.0, budget_s - now_s),
+                best=dict(self.best),
+            )
+        )
+
+    def note(self, kind: str, record: Mapping[str, Any]) -> None:
+        if self.sampling.journal is not None:
+            self.sampling.journal.note(kind, record)
+
+
+def choose_rows(
+    sampling: Sampling,
+    options: TuneOptions,
+    candidates: Sequence[Candidate],
+    *,
+    predicted_s: Callable[[Candidate, int], float],
+    limit: Limit,
+    on_progress: OnProgress = lambda _progress: None,
+) -> Choice:
+    """Choose the rows of the allreduce table within the budget.
+
+    Args:
+        sampling: where samples come from; its clock started when the ranks joined.
+        options: budget, sizes, margin, seed.
+        candidates: all that are to be considered, without the default.
+        predicted_s: the simulator's time of a candidate at a size, which orders the search; infinite where
+            the candidate does not take messages of that size.
+        limit: the bound that rows are held against.
+        on_progress: called after each step.
+    """
+    run = _Run(options=options, sampling=sampling, on_progress=on_progress, warnings=[], best={})
+    defaults = _pilot(run)
+    searches = _search(run, defaults, candidates, predicted_s)
+    standings = {search.message_bytes: search.standings() for search in searches}
+    finalists, conditions = _fit_for_training(run, searches)
+    run.note(
+        "finalists",
+        {"finalists": [{"message_bytes": size, **one.to_json()} for size, one in finalists.items()]},
+    )
+    default_s = {size: defaults[size].median_s for size in standings}
+    points, kept = plan_confirmation(
+        finalists,
+        standings,
+        default_s,
+        min_gain=options.min_gain,
+        budget_s=run.ends_s(_CONFIRM_ENDS) - sampling.now_s(),
+    )
+    for size in sorted(size for size in finalists if finalists[size] != kept[size]):
+        run.warnings.append(
+            f"no time to confirm {finalists[size].label} at {format_bytes(size)}: the default stays there; "
+            "a larger --budget gives it time"
+        )
+    confirmations = confirm(
+        points,
+        sampling,
+        min_gain=options.min_gain,
+        seed=options.seed,
+        deadline_s=run.ends_s(_CONFIRM_ENDS),
+        after_point=lambda: run.report("confirm"),
+    )
+    nulls = _null_trials(run, default_s, num_comparisons(points))
+    rows = decide_rows(
+        confirmations,
+        defaults,
+        limit=limit,
+        tested_bytes=[point.message_bytes for point in points],
+        conditions=conditions,
+        predicted_s=predicted_s,
+    )
+    if sampling.dropped > _UNSTABLE * (sampling.taken + sampling.dropped):
+        share = sampling.dropped / (sampling.taken + sampling.dropped)
+        run.warnings.append(
+            f"{share:.0%} of the samples were dropped because a rank missed the common start: "
+            "the machine was busy"
+        )
+    outliers = [one.comparison.outlier_share for one in confirmations]
+    if outliers and np.mean(outliers) > _UNSTABLE:
+        run.warnings.append(
+            f"{np.mean(outliers):.0%} of the samples that confirmed rows were outliers; none was removed"
+        )
+    run.report("done")
+    return Choice(
+        rows=rows,
+        certificate=_certificate(options, num_comparisons(points), nulls),
+        warnings=tuple(run.warnings),
+    )
+
+
+def _pilot(run: _Run) -> dict[int, DefaultTime]:
+    """Time the default at each size that is worth searching, ascending."""
+    limit_s = _LONGEST_CALL * run.options.budget_s
+    defaults: dict[int, DefaultTime] = {}
+    unsteady: list[int] = []
+    last_bytes, last_s = run.options.sizes[0], 0.0
+    skipped_from = None
+    for size in run.options.sizes:
+        # Half of proportional growth: small sizes cost latency, which does not grow.
+        if last_s * max(1.0, size / last_bytes / 2) > limit_s or run.sampling.now_s() > run.ends_s(
+            _PILOT_ENDS
+        ):
+            skipped_from = size
+            break
+        guess_s = max(last_s, _FIRST_GUESS_S)
+        times_s = run.sampling.rounds("pilot", size, (DEFAULT,), 2, first_guess_s=guess_s)[:, 0]
+        if np.median(times_s) > limit_s:
+            skipped_from = size
+            break
+        num_rounds = max(1, min(_PILOT_ROUNDS, int(limit_s / np.median(times_s))))
+        more_s = run.sampling.rounds("pilot", size, (DEFAULT,), num_rounds, first_guess_s=guess_s)[:, 0]
+        times_s = np.concatenate((times_s, more_s))
+        last_bytes, last_s = size, float(np.median(times_s))
+        defaults[size] = DefaultTime(median_s=last_s, num_samples=len(times_s))
+        run.best[size] = BestSoFar(algorithm=DEFAULT.label, ratio=1.0)
+        if relative_spread(times_s) > _SCATTERED:
+            unsteady.append(size)
+        run.report("pilot")
+    if skipped_from is not None:
+        run.warnings.append(
+            f"from {format_bytes(skipped_from)} on the default takes too large a share of the budget of "
+            f"{format_seconds(run.options.budget_s)}: such sizes were not searched and keep the default"
+        )
+    if unsteady:
+        run.warnings.append(
+            f"the default's times scatter at {_listed(unsteady)}: small gains cannot be confirmed there; "
+            "is other work on the machine?"
+        )
+    return defaults
+
+
+def _search(
+    run: _Run,
+    defaults: Mapping[int, DefaultTime],
+    candidates: Sequence[Candidate],
+    predicted_s: Callable[[Candidate, int], float],
+) -> list[SizeSearch]:
+    searches = []
+    for size, default in defaults.items():
+        order_s = {one: predicted_s(one, size) for one in candidates}
+        able = sorted((one for one in candidates if math.isfinite(order_s[one])), key=order_s.__getitem__)
+        if able:
+            searches.append(
+                SizeSearch(
+                    message_bytes=size,
+                    candidates=tuple(able),
+                    default_s=default.median_s,
+                    seed=run.options.seed,
+                    note=run.note,
+                )
+            )
+
+    def after_step() -> None:
+        for search in searches:
+            for standing in search.standings()[:1]:
+                if standing.comparison.ratio > run.best[search.message_bytes].ratio:
+                    run.best[search.message_bytes] = BestSoFar(
+                        algorithm=standing.candidate.label, ratio=standing.comparison.ratio
+                    )
+        run.report("search")
+
+    search_sizes(searches, run.sampling, deadline_s=run.ends_s(_SEARCH_ENDS), after_step=after_step)
+    wrong = {candidate: problem for search in searches for candidate, problem in search.problems.items()}
+    run.warnings.extend(f"{candidate.label} was left out: {problem}" for candidate, problem in wrong.items())
+    return searches
+
+
+def _fit_for_training(
+    run: _Run, searches: Sequence[SizeSearch]
+) -> tuple[dict[int, Candidate], dict[tuple[int, Candidate], Conditions]]:
+    """Finalists that hold beside a backward and beside Python, one per size.
+
+    What Python in the main thread costs comes with each call, so it weighs most at the smallest size of a
+    candidate: where it holds there, it is not tried at larger ones.
+    """
+    standings = {search.message_bytes: search.standings() for search in searches}
+    default_s = {search.message_bytes: search.default_s for search in searches}
+    deadline_s = run.ends_s(_CONDITIONS_END)
+    taken: dict[tuple[int, Candidate], Conditions] = {}
+    holds_busy_from: dict[Candidate, int] = {}
+    unfit: set[tuple[int, Candidate]] = set()
+    untimed: set[int] = set()
+    while True:
+        finalists = choose_finalists(standings, min_gain=run.options.min_gain, unfit=frozenset(unfit))
+        open_questions = [
+            (size, candidate)
+            for size, candidate in finalists.items()
+            if candidate != DEFAULT and (size, candidate) not in taken
+        ]
+        if not open_questions:
+            break
+        for size, candidate in open_questions:
+            busy = size < holds_busy_from.get(candidate, size + 1)
+            found = None
+            if run.sampling.now_s() + condition_cost_s(default_s[size], busy=busy) <= deadline_s:
+                found = measure_conditions(
+                    run.sampling,
+                    size,
+                    candidate,
+                    default_s=default_s[size],
+                    busy=busy,
+                    seed=run.options.seed,
+                    deadline_s=deadline_s,
+                )
+            if found is None:
+                unfit.add((size, candidate))
+                untimed.add(size)
+                continue
+            taken[size, candidate] = found
+            if found.problem is not None:
+                unfit.add((size, candidate))
+                run.warnings.append(
+                    f"{candidate.label} at {format_bytes(size)} was left out: it is {found.problem}"
+                )
+            elif busy:
+                holds_busy_from[candidate] = size
+            run.report("conditions")
+    if untimed:
+        run.warnings.append(
+            f"no time to try candidates beside a backward at {_listed(untimed)}: "
+            "the default stays there; a larger --budget gives it time"
+        )
+    return finalists, taken
+
+
+def _null_trials(run: _Run, default_s: Mapping[int, float], comparisons: int) -> NullTrials:
+    return run_null_trials(
+        run.sampling,
+        default_s,
+        comparisons=comparisons,
+        min_gain=run.options.min_gain,
+        seed=run.options.seed,
+        deadline_s=run.ends_s(_NULL_ENDS),
+        after_trial=lambda: run.report("null trials"),
+    )
+
+
+def _certificate(options: TuneOptions, comparisons: int, nulls: NullTrials) -> Certificate:
+    return Certificate(
+        method=(
+            "fresh paired samples in random order; ratio of medians with the hull of a signed-rank "
+            "interval and a percentile bootstrap; number of rounds fixed beforehand"
+        ),
+        num_comparisons=comparisons,
+        correction="bonferroni",
+        confidence=CONFIDENCE,
+        min_gain=options.min_gain,
+        false_win_rate=nulls.rate,
+        false_win_rate_ci=nulls.rate_ci,
+        num_null_trials=nulls.num_trials,
+    )
+
+
+def _listed(sizes: Iterable[int]) -> str:
+    return ", ".join(format_bytes(size) for size in sorted(sizes))

@@ -1,0 +1,218 @@
+"""Taking samples: rounds of arms in random order, cut into short blocks, each trial in the journal.
+
+What stands between the choosing and the bench: it warms each arm up once per size, spaces the starts by what
+calls took so far, runs a round again where a rank missed its start, and writes every trial down before and
+after.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from topotune.errors import RunError
+from topotune.tune.journal import Journal
+from topotune.tune.statistics import Samples
+from topotune.tune.trial import Bench, Block, BlockTimes, Candidate, Condition
+
+Purpose = Literal["pilot", "search", "condition", "confirm", "null"]
+
+_BLOCK_S: Final = 0.25
+"""Longest block: clocks stay fresh, spacing adapts, and one sleepy rank spoils little."""
+
+_WARMUPS: Final = 2
+_ATTEMPTS: Final = 4
+"""A round is asked for at most this often before the size is given up as unmeasurable."""
+
+_GUESS_STRETCH: Final = 1.5
+"""Starts are this much further apart than a call is guessed to take, until some were timed."""
+
+_MARGIN: Final = 1.05
+_RECENT: Final = 24
+
+_MISSED_SHARE, _ENOUGH_TO_JUDGE = 0.25, 12
+"""Where more than this share of so many starts is missed, ranks get no cores in time: a barrier must do."""
+
+
+@dataclass(kw_only=True)
+class Sampling:
+    """Takes samples from a bench.
+
+    Attributes:
+        bench: what measures.
+        rng: for the order of arms.
+        journal: where trials are recorded; None in runs that keep no record.
+        dropped: samples that were dropped because a rank missed the start, so far.
+        taken: samples that were kept, so far.
+    """
+
+    bench: Bench
+    rng: np.random.Generator
+    journal: Journal | None = None
+    dropped: int = 0
+    taken: int = 0
+    _recent_s: dict[tuple[int, Candidate, Condition], list[float]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    _starts: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _verdicts: dict[tuple[int, Candidate], str | None] = field(default_factory=dict)
+
+    def now_s(self) -> float:
+        """Seconds since the ranks joined."""
+        return self.bench.now_s()
+
+    def check(self, candidate: Candidate, message_bytes: int) -> str | None:
+        """What is wrong with the candidate's result at this size, or None; each is run exactly once."""
+        key = (message_bytes, candidate)
+        if key not in self._verdicts:
+            number = self._begin("check", message_bytes, (candidate,), 1, "idle")
+            problem = self._verdicts[key] = self.bench.check(candidate, message_bytes)
+            self._end(number, {"problem": problem})
+        return self._verdicts[key]
+
+    def rounds(
+        self,
+        purpose: Purpose,
+        message_bytes: int,
+        arms: Sequence[Candidate],
+        num_rounds: int,
+        *,
+        first_guess_s: float,
+        condition: Condition = "idle",
+        until_s: float = math.inf,
+    ) -> Samples:
+        """Time the arms in ``num_rounds`` whole rounds.
+
+        Args:
+            purpose: for the journal.
+            message_bytes: buffer on each rank, a multiple of 4.
+            arms: what is timed; the first is usually the default.
+            num_rounds: rounds in which no rank missed its start.
+            first_guess_s: how long a call may take, for arms not yet timed at this size.
+            condition: what the main thread does meanwhile.
+            until_s: no block starts after this time (of ``now_s``), but one always runs.
+
+        Returns:
+            Seconds, shape (rounds, arms), without NaN; fewer than ``num_rounds`` where time ran out.
+
+        Raises:
+            RunError: ranks keep missing their starts.
+        """
+        number = self._begin(purpose, message_bytes, arms, num_rounds, condition)
+        blocks: list[BlockTimes] = []
+        whole: list[Samples] = []
+        asked = 0
+        while (missing := num_rounds - len(whole)) > 0 and (not blocks or self.now_s() < until_s):
+            if asked >= _ATTEMPTS * num_rounds + 8:
+                raise RunError(
+                    f"ranks missed {sum(block.num_missed for block in blocks)} of {asked * len(arms)} "
+                    f"common starts of {arms[-1].label} at {message_bytes} bytes",
+                    hint="the machine is too busy to measure on: stop what else runs there",
+                )
+            block = self._block(message_bytes, arms, missing, first_guess_s, condition)
+            asked += len(block.orders)
+            times = self.bench.run(block)
+            blocks.append(times)
+            self._learn(block, times)
+            whole.extend(row for row in times.times_s if not np.isnan(row).any())
+        self._end(number, _outcome(blocks))
+        return np.array(whole, dtype=np.float64).reshape(len(whole), len(arms))
+
+    def _block(
+        self,
+        message_bytes: int,
+        arms: Sequence[Candidate],
+        num_rounds: int,
+        first_guess_s: float,
+        condition: Condition,
+    ) -> Block:
+        known = [self._recent_s.get((message_bytes, arm, condition)) for arm in arms]
+        expected = [spacing_s(recent) if recent else _GUESS_STRETCH * first_guess_s for recent in known]
+        affordable = max(1, int(_BLOCK_S / sum(expected)))
+        if not all(known):
+            affordable = min(affordable, 2)  # a guess may be far off
+        return Block(
+            message_bytes=message_bytes,
+            arms=tuple(arms),
+            orders=tuple(
+                tuple(int(arm) for arm in self.rng.permutation(len(arms)))
+                for _ in range(min(num_rounds, affordable))
+            ),
+            expected_s=tuple(expected),
+            warmups=tuple(0 if recent else _WARMUPS for recent in known),
+            condition=condition,
+            # Work beside the collective makes calls long beside a barrier's skew, and their times hard to
+            # foresee.
+            scheme="barrier" if condition != "idle" or self._misses_too_many(message_bytes) else "clock",
+        )
+
+    def _learn(self, block: Block, times: BlockTimes) -> None:
+        kept = ~np.isnan(times.times_s)
+        self.taken += int(kept.sum())
+        self.dropped += times.num_missed
+        for index, arm in enumerate(block.arms):
+            key = (block.message_bytes, arm, block.condition)
+            self._recent_s[key] = [
+                *self._recent_s[key],
+                *(float(time_s) for time_s in times.times_s[kept[:, index], index]),
+            ][-_RECENT:]
+        if block.scheme == "clock":
+            missed, starts = self._starts.get(block.message_bytes, (0, 0))
+            self._starts[block.message_bytes] = (missed + times.num_missed, starts + times.times_s.size)
+
+    def _misses_too_many(self, message_bytes: int) -> bool:
+        missed, starts = self._starts.get(message_bytes, (0, 0))
+        return starts >= _ENOUGH_TO_JUDGE and missed > _MISSED_SHARE * starts
+
+    def _begin(
+        self, kind: str, message_bytes: int, arms: Sequence[Candidate], num_rounds: int, condition: Condition
+    ) -> int:
+        if self.journal is None:
+            return 0
+        return self.journal.begin(
+            {
+                "kind": kind,
+                "message_bytes": message_bytes,
+                "arms": [arm.to_json() for arm in arms],
+                "num_rounds": num_rounds,
+                "condition": condition,
+                "at_s": self.now_s(),
+            }
+        )
+
+    def _end(self, number: int, outcome: dict[str, Any]) -> None:
+        if self.journal is not None:
+            self.journal.end(number, {**outcome, "at_s": self.now_s()})
+
+
+def spacing_s(recent_s: Sequence[float]) -> float:
+    """How far after a call the next one should start: what costs least time per kept sample.
+
+    A wider spacing wastes time after every call, a narrower one loses the sample after each call that takes
+    longer. Of the times seen, the one that costs least per share of the calls that it holds.
+
+    Args:
+        recent_s: what calls took, seconds, at least one.
+    """
+    ordered = sorted(recent_s)
+    if len(ordered) < 3:
+        return _GUESS_STRETCH * ordered[-1]
+    # The share counts twice: a lost sample costs the others of its round too.
+    costs = (time_s * (len(ordered) / held) ** 2 for held, time_s in enumerate(ordered, start=1))
+    return _MARGIN * min(zip(costs, ordered, strict=True))[1]
+
+
+def _outcome(blocks: Sequence[BlockTimes]) -> dict[str, Any]:
+    """Every sample, as JSON: null where it was dropped."""
+    return {
+        "times_s": [
+            [None if math.isnan(time_s) else float(time_s) for time_s in row]
+            for block in blocks
+            for row in block.times_s
+        ],
+        "num_missed": sum(block.num_missed for block in blocks),
+        "schemes": sorted({block.scheme for block in blocks}),
+    }

@@ -1,0 +1,336 @@
+"""Searching, one size at a time: which candidates are worth confirming.
+
+Theory of operation. Each size has an Optuna study over (algorithm, variant), asked and told. The
+best-predicted variant of every algorithm is asked first, in predicted order; then Optuna's sampler (TPE)
+proposes. New candidates run in heats of a few, interleaved with the default, in rungs: one round, then more
+for those that are not hopeless (far slower than the best so far), then more for those that are not clearly
+slower by their intervals. When all were tried, those still in contention play off until they separate. Sizes
+take turns, the one with the least time spent first, so that what small sizes leave over goes to the large
+ones.
+
+What comes out is a ranking, biased as any best-of-many is (about sigma * sqrt(2 ln K)); nothing here is
+evidence. Confirmation takes fresh samples.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import optuna
+from optuna.distributions import CategoricalDistribution
+from optuna.trial import TrialState
+
+from topotune.tune.sampling import Sampling
+from topotune.tune.statistics import Comparison, Samples, log_spread, screen_arms
+from topotune.tune.trial import DEFAULT, Candidate
+
+_RUNGS: Final = (1, 3, 4)
+"""Rounds added at each rung of a heat."""
+
+_HOPELESS: Final = (4.0, 1.5, 1.5)
+"""A candidate this many times slower than the best so far goes no further; one round alone proves little."""
+
+_HEAT: Final = 4
+"""New candidates that share one default in their rounds."""
+
+_PLAYOFF_ROUNDS, _ENOUGH_ROUNDS, _PLAYOFF_SIZE = 6, 30, 4
+_CONFIDENCE: Final = 0.75
+"""Of the intervals that drop a candidate: with three rounds, "slower in all three"."""
+
+_REPEATS: Final = 3
+"""Proposals of Optuna's that were tried before, until predicted order decides instead."""
+
+_OVERHEAD: Final = 1.5
+"""Wall time of a heat over the sum of its calls: spacing, warm-up, agreement."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """How a candidate stands at one size after the search.
+
+    Attributes:
+        candidate: which.
+        comparison: against the default, over the rounds they shared (intervals of 75 %).
+        log_spread: robust standard deviation of a round's log-ratio.
+        dropped: left behind as slower; it may be far from as well measured as the rest.
+    """
+
+    candidate: Candidate
+    comparison: Comparison
+    log_spread: float
+    dropped: bool
+
+
+@dataclass(kw_only=True)
+class SizeSearch:
+    """The search at one size; holds the study and the samples.
+
+    Attributes:
+        message_bytes: the size.
+        candidates: in predicted order, best first; without the default.
+        default_s: what the default took in the pilot, seconds.
+        seed: of Optuna's sampler.
+        spent_s: wall time spent here.
+        finished: nothing is left to find out, or no time is left for this size.
+        problems: candidates with a wrong result, in words.
+    """
+
+    message_bytes: int
+    candidates: tuple[Candidate, ...]
+    default_s: float
+    seed: int
+    note: Callable[[str, Mapping[str, Any]], None] = lambda _kind, _record: None
+    spent_s: float = 0.0
+    finished: bool = False
+    problems: dict[Candidate, str] = field(default_factory=dict)
+    _pairs: dict[Candidate, tuple[list[float], list[float]]] = field(default_factory=dict)
+    _compared: dict[Candidate, Comparison] = field(default_factory=dict)
+    _dropped: set[Candidate] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._untried = list(self.candidates)
+        self._space = search_space(self.candidates)
+        self.study = new_study(self.seed)
+        for candidate in _one_per_algorithm(self.candidates):
+            self.study.enqueue_trial(_study_params(candidate))
+
+    def ask(self, count: int) -> list[tuple[Candidate, optuna.Trial]]:
+        """Up to ``count`` candidates never tried at this size, with their open trials."""
+        asked: list[tuple[Candidate, optuna.Trial]] = []
+        repeats = 0
+        while self._untried and len(asked) < count:
+            if repeats >= _REPEATS:
+                self.study.enqueue_trial(_study_params(self._untried[0]))
+                repeats = 0
+            trial = self.study.ask()
+            candidate = self._suggested(trial)
+            if candidate in self._untried:
+                self._untried.remove(candidate)
+                asked.append((candidate, trial))
+            else:
+                repeats += 1
+                self._tell_again(candidate, trial, {known for known, _ in asked})
+        return asked
+
+    def step_cost_s(self) -> float:
+        """What the next step is expected to cost in wall time."""
+        best_s = self.best_median_s()
+        if self._untried:
+            return (
+                _OVERHEAD * self._heat_size() * (sum(_RUNGS[:2]) + 2) * best_s
+                + _OVERHEAD * 6 * self.default_s
+            )
+        return _OVERHEAD * _PLAYOFF_ROUNDS * (self.default_s + len(self._contenders()) * best_s)
+
+    def step(self, sampling: Sampling) -> None:
+        """One heat of new candidates, or one play-off; sets ``finished`` when nothing is left."""
+        if self._untried:
+            self._heat(sampling, self.ask(self._heat_size()))
+            return
+        contenders = self._contenders()
+        if len(contenders) < 2 or self._rounds_of(contenders[-1]) >= _ENOUGH_ROUNDS:
+            self.finished = True
+            return
+        self._measure(sampling, contenders, _PLAYOFF_ROUNDS)
+
+    def standings(self) -> list[Standing]:
+        """All candidates that were timed, fastest first by ratio."""
+        standings = [
+            Standing(
+                candidate=candidate,
+                comparison=self._compare(candidate),
+                log_spread=log_spread(_array(pairs[0]), _array(pairs[1])),
+                dropped=candidate in self._dropped,
+            )
+            for candidate, pairs in self._pairs.items()
+        ]
+        return sorted(standings, key=lambda standing: -standing.comparison.ratio)
+
+    def best_median_s(self) -> float:
+        """Median of the fastest candidate so far, or of the default if that is faster."""
+        return min([self.default_s, *(float(np.median(own)) for _, own in self._pairs.values())])
+
+    def tell(self, candidate: Candidate, trial: optuna.Trial, state: TrialState) -> None:
+        """Close a trial with what is known of its candidate, and note it for the journal."""
+        value = None
+        if state is not TrialState.FAIL:
+            value = -math.log(self._compare(candidate).ratio)
+            trial.report(value, step=self._rounds_of(candidate))
+        # Optuna takes the last reported value of a pruned trial, and wants none for it here.
+        self.study.tell(trial, value if state is TrialState.COMPLETE else None, state=state)
+        self.note(
+            "told",
+            {
+                "message_bytes": self.message_bytes,
+                **candidate.to_json(),
+                "state": state.name,
+                "log_ratio": value,
+                "num_rounds": self._rounds_of(candidate),
+            },
+        )
+
+    def _heat(self, sampling: Sampling, asked: list[tuple[Candidate, optuna.Trial]]) -> None:
+        running = dict(asked)
+        for candidate, trial in asked:
+            problem = sampling.check(candidate, self.message_bytes)
+            if problem is not None:
+                self.problems[candidate] = problem
+                self._dropped.add(candidate)
+                self.tell(candidate, trial, TrialState.FAIL)
+                del running[candidate]
+        for rounds, hopeless in zip(_RUNGS, _HOPELESS, strict=True):
+            if not running:
+                return
+            self._measure(sampling, list(running), rounds)
+            for candidate in list(running):
+                if self._is_poor(candidate, hopeless):
+                    self._dropped.add(candidate)
+                    self.tell(candidate, running.pop(candidate), TrialState.PRUNED)
+        for candidate, trial in running.items():
+            self.tell(candidate, trial, TrialState.COMPLETE)
+
+    def _measure(self, sampling: Sampling, candidates: Sequence[Candidate], num_rounds: int) -> None:
+        times_s = sampling.rounds(
+            "search",
+            self.message_bytes,
+            (DEFAULT, *candidates),
+            num_rounds,
+            first_guess_s=self.default_s,
+        )
+        for index, candidate in enumerate(candidates, start=1):
+            default_s, own_s = self._pairs.setdefault(candidate, ([], []))
+            default_s.extend(times_s[:, 0].tolist())
+            own_s.extend(times_s[:, index].tolist())
+            self._compared.pop(candidate, None)
+
+    def _is_poor(self, candidate: Candidate, hopeless: float) -> bool:
+        own = self._compare(candidate)
+        if own.median_s > hopeless * min(self.best_median_s(), own.default_median_s):
+            return True
+        if own.num_rounds < 3:
+            return False
+        others = (
+            self._compare(other) for other in self._pairs if other != candidate and other not in self._dropped
+        )
+        return own.high < max(1.0, max((other.low for other in others), default=1.0))
+
+    def _contenders(self) -> list[Candidate]:
+        """The few fastest that the intervals do not separate from the fastest, best first."""
+        in_play = [standing for standing in self.standings() if not standing.dropped]
+        if not in_play:
+            return []
+        bar = max(standing.comparison.low for standing in in_play)
+        return [s.candidate for s in in_play if s.comparison.high >= bar][:_PLAYOFF_SIZE]
+
+    def _heat_size(self) -> int:
+        """Fewer at once where calls are long, so that a step stays short against the budget."""
+        return max(1, min(_HEAT, int(0.8 / (6 * self.default_s))))
+
+    def _compare(self, candidate: Candidate) -> Comparison:
+        known = self._compared.get(candidate)
+        if known is None:
+            default_s, own_s = self._pairs[candidate]
+            known = screen_arms(_array(default_s), _array(own_s), confidence=_CONFIDENCE)
+            self._compared[candidate] = known
+        return known
+
+    def _rounds_of(self, candidate: Candidate) -> int:
+        return len(self._pairs[candidate][0]) if candidate in self._pairs else 0
+
+    def _suggested(self, trial: optuna.Trial) -> Candidate:
+        algorithm = trial.suggest_categorical("algorithm", self._space["algorithm"].choices)
+        variant = trial.suggest_categorical(str(algorithm), self._space[str(algorithm)].choices)
+        return Candidate(str(algorithm), str(variant))
+
+    def _tell_again(self, candidate: Candidate, trial: optuna.Trial, running: set[Candidate]) -> None:
+        """Answer a proposal that was tried before with what is known, or not at all while it runs."""
+        if candidate in running or candidate in self.problems:
+            self.study.tell(trial, state=TrialState.FAIL)
+        else:
+            self.study.tell(trial, -math.log(self._compare(candidate).ratio))
+
+
+def search_sizes(
+    searches: Sequence[SizeSearch],
+    sampling: Sampling,
+    *,
+    deadline_s: float,
+    after_step: Callable[[], None] = lambda: None,
+) -> None:
+    """Search all sizes in turns until nothing is left to find out or the deadline (of ``now_s``) comes."""
+    while unfinished := [search for search in searches if not search.finished]:
+        search = min(unfinished, key=lambda one: one.spent_s)
+        started_s = sampling.now_s()
+        if started_s + search.step_cost_s() > deadline_s:
+            search.finished = True
+            continue
+        search.step(sampling)
+        search.spent_s += sampling.now_s() - started_s
+        after_step()
+
+
+def new_study(seed: int) -> optuna.Study:
+    """An empty study: minimises log(candidate / default)."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=4)
+    return optuna.create_study(direction="minimize", sampler=sampler)
+
+
+def search_space(candidates: Iterable[Candidate]) -> dict[str, CategoricalDistribution]:
+    """``algorithm`` and, under each algorithm's name, its variants (parameters as JSON)."""
+    variants: dict[str, list[str]] = {}
+    for candidate in candidates:
+        variants.setdefault(candidate.algorithm, []).append(candidate.params_json)
+    return {
+        "algorithm": CategoricalDistribution(tuple(variants)),
+        **{algorithm: CategoricalDistribution(tuple(names)) for algorithm, names in variants.items()},
+    }
+
+
+def rebuild_study(
+    notes: Iterable[Mapping[str, Any]], message_bytes: int, candidates: Sequence[Candidate], *, seed: int
+) -> optuna.Study:
+    """The study of one size as it stood, from a journal's notes.
+
+    Args:
+        notes: of the journal; those of kind ``told`` are used.
+        message_bytes: the size.
+        candidates: of that run, in the same order.
+        seed: of the sampler.
+    """
+    study = new_study(seed)
+    space = search_space(candidates)
+    for note in notes:
+        if note["kind"] != "told" or note["message_bytes"] != message_bytes:
+            continue
+        params = _study_params(Candidate.of(note["algorithm"], note["params"]))
+        state = TrialState[note["state"]]
+        value = note["log_ratio"]
+        study.add_trial(
+            optuna.trial.create_trial(
+                state=state,
+                value=value if state is TrialState.COMPLETE else None,
+                params=params,
+                distributions={name: space[name] for name in params},
+                intermediate_values={} if value is None else {note["num_rounds"]: value},
+            )
+        )
+    return study
+
+
+def _study_params(candidate: Candidate) -> dict[str, str]:
+    return {"algorithm": candidate.algorithm, candidate.algorithm: candidate.params_json}
+
+
+def _one_per_algorithm(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The first of each algorithm, in order."""
+    first: dict[str, Candidate] = {}
+    for candidate in candidates:
+        first.setdefault(candidate.algorithm, candidate)
+    return list(first.values())
+
+
+def _array(samples: list[float]) -> Samples:
+    return np.array(samples, dtype=np.float64)

@@ -1,0 +1,277 @@
+"""Timing one allreduce on real ranks, from a common start on synchronised clocks to the last rank's end.
+
+Theory of operation. Rank 0 drives, all others follow: they wait for its next command, do it, and tell each
+other what they saw. A block of samples is agreed at once. After the warm-up calls every rank says on the
+common clock when it was ready; the first start lies a little after the last of them, and each further one
+after what the call before is expected to take. A rank that comes too late for a start says so, and that
+sample is dropped and counted: a barrier before each sample would leave a skew as large as a small collective.
+A sample is the time from the common start to the last rank's end, so it holds what a late rank costs
+everybody.
+
+Where the clocks agree too poorly for the size (nodes far apart, small messages) every sample begins with a
+barrier, and its time is the slowest rank's own duration.
+
+The default is timed on a raw gloo group as ``dist.all_reduce``, candidates on the ``topotune`` group by the
+same call, so that dispatch counts.
+
+Source: round-time synchronisation of ReproMPI; reference: Hunold and Carpen-Amarie, "Reproducible MPI
+benchmarking is still not as easy as you think", TPDS 2016.
+"""
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from topotune.errors import WrongResultError
+from topotune.execute import Communicator, check_exact
+from topotune.links.clock import SynchronizedClock
+from topotune.links.messages import Messages
+from topotune.schedule.model import Params
+from topotune.train.process_group import ProcessGroupTopotune
+from topotune.tune.confirm import ELEMENT_BYTES
+from topotune.tune.trial import DEFAULT, PLANNED, Block, BlockTimes, Candidate, Condition, Scheme
+from topotune.tune.workload import Backward, batch_for, python_until_done
+from topotune.units import format_bytes
+
+_LEAD_S: Final = 1.5e-3
+"""From the last rank's ready to the first start: ranks hear of it up to an exchange later."""
+
+_GAP_S: Final = 2e-4
+"""Added between samples: setting the algorithm, waking from sleep."""
+
+_LATE_S, _LATE_SHARE = 1e-4, 0.1
+"""A rank that is later than both has missed the common start: waking from sleep costs 50-100 µs."""
+
+_CLOCK_SHARE: Final = 0.1
+"""Clocks that may be wrong by more than this share of a call's time are too poor for it."""
+
+_SYNC_EVERY_S: Final = 5.0
+_SHORTEST_BACKWARD_S, _LONGEST_BACKWARD_S = 2e-3, 5e-2
+
+
+class Station:
+    """One rank's part in every measurement.
+
+    Args:
+        planned: the ``topotune`` group of all ranks.
+        raw: a gloo group of the same ranks.
+        private: for commands, clocks and results; nobody else's.
+        node_of_rank: verified node numbers.
+    """
+
+    def __init__(
+        self,
+        planned: ProcessGroupTopotune,
+        raw: dist.ProcessGroup,
+        private: Communicator,
+        node_of_rank: tuple[int, ...],
+    ) -> None:
+        self.messages = Messages(private.group)
+        self.clock = SynchronizedClock(private.group, node_of_rank=node_of_rank)
+        self._planned = planned
+        self._raw = raw
+        self._private = private
+        self._tensor = torch.zeros(0)
+        self._backward: tuple[int, Backward] | None = None
+        self._sent: tuple[torch.Tensor, ...] = ()
+
+    def follow(self) -> None:
+        """Do what rank 0 commands until it commands to end."""
+        while (command := self.hear())["do"] != "end":
+            self.do(command)
+
+    def tell(self, command: Mapping[str, Any]) -> None:
+        """Rank 0: send a command to all others."""
+        data = torch.frombuffer(bytearray(json.dumps(command).encode()), dtype=torch.uint8)
+        length = torch.tensor([len(data)])
+        others = range(1, self.messages.size)
+        started = [(rank, self.messages.start_send(part, rank)) for rank in others for part in (length, data)]
+        for rank, work in started:
+            with self.messages.talking_to(rank, "passing a command on"):
+                work.wait()
+        # The sending thread lets go of the tensors a moment after the wait ends: they live until the next
+        # command.
+        self._sent = (length, data)
+
+    def hear(self) -> dict[str, Any]:
+        """Other ranks: the next command of rank 0."""
+        length = torch.zeros(1, dtype=torch.int64)
+        with self.messages.talking_to(0, "waiting for its next command"):
+            self.messages.start_recv(length, 0).wait()
+            data = torch.zeros(int(length), dtype=torch.uint8)
+            self.messages.start_recv(data, 0).wait()
+        command: dict[str, Any] = json.loads(bytes(data.tolist()))
+        return command
+
+    def do(self, command: Mapping[str, Any]) -> Any:
+        """Carry out a command, together with all other ranks; the result is the same on all of them."""
+        if command["do"] == "sync":
+            return self._sync()
+        if command["do"] == "check":
+            arm = Candidate.of(command["arm"]["algorithm"], command["arm"]["params"])
+            return self._check(arm, command["message_bytes"])
+        assert command["do"] == "block", command["do"]
+        return self._run(Block.from_json(command["block"]), command["scheme"], command["batch"])
+
+    def _sync(self) -> float:
+        """Synchronise the clocks; the worst rank's error in seconds."""
+        self.clock.sync()
+        return max(error_s for (error_s,) in self.messages.gather_numbers(self.clock.max_error_s))
+
+    def _check(self, arm: Candidate, message_bytes: int) -> str | None:
+        before = self._planned.calls["allreduce", arm.algorithm]
+        try:
+            check_exact(_ThroughDispatch(self._planned, arm, self._private), message_bytes)
+        except WrongResultError as error:
+            return error.message
+        if arm != PLANNED and self._planned.calls["allreduce", arm.algorithm] == before:
+            return f"it does not take messages of {format_bytes(message_bytes)}"
+        return None
+
+    def _run(self, block: Block, scheme: Scheme, batch: int) -> list[list[float]]:
+        """Each rank's times of each sample in the order of sampling, NaN where it came too late."""
+        tensor = self._buffer(block.message_bytes)
+        for arm, warmups in zip(block.arms, block.warmups, strict=True):
+            for _ in range(warmups):
+                self._choose(arm)
+                self._call(arm, tensor, block.condition, batch)
+        ready_s = self.messages.gather_numbers(self.clock.now_s())
+        start_s = max(at_s for (at_s,) in ready_s) + _LEAD_S
+        taken: list[float] = []
+        for index in (index for order in block.orders for index in order):
+            arm = block.arms[index]
+            self._choose(arm)
+            if scheme == "barrier":
+                self.messages.barrier()
+                start_s = self.clock.now_s()
+                missed = False
+            else:
+                late_s = self.clock.wait_until(start_s)
+                missed = late_s > max(_LATE_S, _LATE_SHARE * block.expected_s[index])
+            self._call(arm, tensor, block.condition, batch)
+            taken.append(math.nan if missed else self.clock.now_s() - start_s)
+            start_s += block.expected_s[index] + _GAP_S
+        return self.messages.gather_numbers(*taken)
+
+    def _choose(self, arm: Candidate) -> None:
+        if arm == DEFAULT:
+            return
+        self._planned.override = None if arm == PLANNED else (arm.algorithm, arm.params)
+
+    def _call(self, arm: Candidate, tensor: torch.Tensor, condition: Condition, batch: int) -> None:
+        group = self._raw if arm == DEFAULT else self._planned
+        if condition == "idle":
+            dist.all_reduce(tensor, group=group)
+            return
+        backward = self._prepared(batch) if condition == "backward" else None
+        work = dist.all_reduce(tensor, group=group, async_op=True)
+        if backward is not None:
+            backward.run()
+        else:
+            python_until_done(work)
+        work.wait()
+
+    def _prepared(self, batch: int) -> Backward:
+        if self._backward is None or self._backward[0] != batch:
+            self._backward = (batch, Backward(batch))
+        return self._backward[1]
+
+    def _buffer(self, message_bytes: int) -> torch.Tensor:
+        """Zeros, which stay zeros however often they are summed; written once, so that their pages exist."""
+        num_elements = message_bytes // ELEMENT_BYTES
+        if len(self._tensor) < num_elements:
+            self._tensor = torch.empty(num_elements).zero_()
+        return self._tensor[:num_elements]
+
+
+class TorchBench:
+    """Rank 0's side: a `Bench` on real ranks.
+
+    Args:
+        station: rank 0's own.
+        started_s: ``time.perf_counter()`` when the ranks had joined.
+    """
+
+    def __init__(self, station: Station, *, started_s: float) -> None:
+        self._station = station
+        self._started_s = started_s
+        self._synced_s = -math.inf
+        self._clock_error_s = math.inf
+        self._default_s: dict[int, float] = {}
+        self._batches: dict[int, int] = {}
+
+    def now_s(self) -> float:
+        """Seconds since the ranks joined."""
+        return time.perf_counter() - self._started_s
+
+    def check(self, candidate: Candidate, message_bytes: int) -> str | None:
+        """Run a candidate on integers through dispatch; what is wrong, or None."""
+        problem: str | None = self._command(
+            {"do": "check", "arm": candidate.to_json(), "message_bytes": message_bytes}
+        )
+        return problem
+
+    def run(self, block: Block) -> BlockTimes:
+        """Run a block on all ranks."""
+        if self.now_s() - self._synced_s > _SYNC_EVERY_S:
+            self._clock_error_s = self._command({"do": "sync"})
+            self._synced_s = self.now_s()
+        scheme = block.scheme
+        if self._clock_error_s > _CLOCK_SHARE * min(block.expected_s):
+            scheme = "barrier"
+        batch = self._batch(block.message_bytes) if block.condition == "backward" else 0
+        by_rank = self._command({"do": "block", "block": block.to_json(), "scheme": scheme, "batch": batch})
+        slowest_s = np.max(np.array(by_rank, dtype=np.float64), axis=0)  # NaN where any rank came too late
+        times_s = np.empty((len(block.orders), len(block.arms)))
+        for row, order in enumerate(block.orders):
+            times_s[row, list(order)] = slowest_s[row * len(order) : (row + 1) * len(order)]
+        self._remember_default(block, times_s)
+        return BlockTimes(times_s=times_s, num_missed=int(np.isnan(times_s).sum()), scheme=scheme)
+
+    def end(self) -> None:
+        """Send the other ranks home."""
+        self._station.tell({"do": "end"})
+
+    def _command(self, command: Mapping[str, Any]) -> Any:
+        self._station.tell(command)
+        return self._station.do(command)
+
+    def _remember_default(self, block: Block, times_s: Any) -> None:
+        if block.condition == "idle" and block.arms[0] == DEFAULT and not np.isnan(times_s[:, 0]).all():
+            self._default_s[block.message_bytes] = float(np.nanmedian(times_s[:, 0]))
+
+    def _batch(self, message_bytes: int) -> int:
+        """Batch of a backward about as long as the default's call: so either can hide the other."""
+        if message_bytes not in self._batches:
+            default_s = self._default_s.get(message_bytes, _SHORTEST_BACKWARD_S)
+            target_s = min(_LONGEST_BACKWARD_S, max(_SHORTEST_BACKWARD_S, default_s))
+            self._batches[message_bytes] = batch_for(target_s)
+        return self._batches[message_bytes]
+
+
+class _ThroughDispatch:
+    """An executable that goes the way of a job's call: ``dist.all_reduce`` on the ``topotune`` group."""
+
+    max_message_bytes: int | None = None
+
+    def __init__(self, group: ProcessGroupTopotune, arm: Candidate, communicator: Communicator) -> None:
+        self.algorithm = arm.algorithm
+        self.params: Params = arm.params
+        self.communicator = communicator
+        self._group = group
+        self._override = None if arm == PLANNED else (arm.algorithm, arm.params)
+
+    def supports(self, dtype: torch.dtype, op: Any) -> bool:
+        """Dispatch serves everything."""
+        return True
+
+    def allreduce_(self, flat: torch.Tensor, op: Any = dist.ReduceOp.SUM) -> None:
+        """Allreduce in place."""
+        self._group.override = self._override
+        dist.all_reduce(flat, op=op, group=self._group)

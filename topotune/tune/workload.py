@@ -1,0 +1,57 @@
+"""What the main thread does while a collective runs: a real backward of chosen length, or pure Python."""
+
+import statistics
+import time
+from typing import Any, Final
+
+import torch
+
+_WIDTH, _DEPTH = 256, 4
+_PROBE_BATCH: Final = 64
+_LARGEST_BATCH: Final = 16384
+_PROBES: Final = 5
+_TURNS: Final = 200
+"""Additions between two looks at the collective: tens of microseconds, as between bytecodes of real code."""
+
+
+class Backward:
+    """A backward through a small multilayer perceptron, repeatable, of a length that the batch sets.
+
+    Args:
+        batch: rows of the input, >= 1.
+    """
+
+    def __init__(self, batch: int) -> None:
+        layers: list[torch.nn.Module] = []
+        for _ in range(_DEPTH):
+            layers += [torch.nn.Linear(_WIDTH, _WIDTH), torch.nn.ReLU()]
+        self._model = torch.nn.Sequential(*layers)
+        self._loss = self._model(torch.randn(batch, _WIDTH)).square().mean()
+
+    def run(self) -> None:
+        """One backward; the gradients add up, as over micro-batches."""
+        self._loss.backward(retain_graph=True)
+
+
+def batch_for(target_s: float) -> int:
+    """Batch with which a backward takes about ``target_s`` on this rank alone, within 1 and 16384."""
+    backward = Backward(_PROBE_BATCH)
+    backward.run()
+    times_s = []
+    for _ in range(_PROBES):
+        start_s = time.perf_counter()
+        backward.run()
+        times_s.append(time.perf_counter() - start_s)
+    return max(1, min(_LARGEST_BATCH, round(_PROBE_BATCH * target_s / statistics.median(times_s))))
+
+
+def python_until_done(work: Any) -> None:
+    """Run Python, holding the interpreter lock as real code does, until the collective has ended.
+
+    Args:
+        work: of an asynchronous collective.
+    """
+    total = 0
+    while not work.is_completed():
+        for turn in range(_TURNS):
+            total += turn * turn
