@@ -4,8 +4,8 @@
 
 The model is a character-level transformer; the text is the source code of Python's standard library, so
 nothing is downloaded. Two copies with equal weights train on equal batches: one exchanges gradients through
-the "topotune" backend under the plan, the other through plain gloo. Their steps alternate, so both see the same
-machine.
+the "topotune" backend under the plan, the other through plain gloo. Their steps alternate, so both see the
+same machine.
 """
 
 import argparse

@@ -37,7 +37,7 @@ pd.DataFrame(
 
 # %% [markdown]
 # The table of the world group: which algorithm serves which message size, and what proved it.
-# `ratio` is the time of the default divided by the time of the plan; the interval is simultaneous over the rows.
+# `ratio` is the time of the default divided by the time of the plan; the intervals hold for all rows together.
 
 # %%
 rows = pd.DataFrame(

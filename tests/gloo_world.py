@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["torch", "torch.distributed"])
+_CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "torch._dynamo", "topotune.train.world"])
 
 
 class RankError(AssertionError):

@@ -191,7 +191,7 @@ def measure(
 
     payload = {"budget_s": units.parse_seconds(budget), "backend": _check_backend(backend)}
     _check_output(output, force, schema="topotune/measurement")
-    document = _on_ranks("topotune.cli:measure_rank", payload, nproc_per_node, default_ranks=2)
+    document = _on_ranks(measure_rank, payload, nproc_per_node, default_ranks=2)
     if document is None:
         return
     measurement = measurement_from_document(document, "measurement")
@@ -267,7 +267,7 @@ def tune(
         from topotune.topology import render
 
         print(render(look(), width=_width()), flush=True)
-    document = _on_ranks("topotune.cli:tune_rank", payload, nproc_per_node, default_ranks=2)
+    document = _on_ranks(tune_rank, payload, nproc_per_node, default_ranks=2)
     if document is None:
         return
     text = describe_plan(plan_from_document(document, "the new plan"))
@@ -303,7 +303,7 @@ def compare(
     }
     _check_output(output, force, schema="topotune/comparison")
     default_ranks = plan.fingerprint.hard.ranks_per_node[0]
-    document = _on_ranks("topotune.cli:compare_rank", payload, nproc_per_node, default_ranks=default_ranks)
+    document = _on_ranks(compare_rank, payload, nproc_per_node, default_ranks=default_ranks)
     if document is None:
         return
     _deliver(document, describe_comparison(document), output, force, as_json, schema="topotune/comparison")
@@ -358,7 +358,9 @@ def lab(
 
     if down:
         removed = labs.down()
-        document = {"removed": [{"id": record.id, "profile": record.profile} for record in removed]}
+        document: dict[str, Any] = {
+            "removed": [{"id": record.id, "profile": record.profile} for record in removed]
+        }
         _say_lab(document, [f"removed {record.id} ({record.profile})" for record in removed], as_json)
         return
     if profile is None:
@@ -369,10 +371,7 @@ def lab(
         lines = [f"{one.name:16} {len(one.nodes)} nodes of {one.nodes[0].ranks} ranks" for one in profiles]
         _say_lab(document, lines, as_json)
         return
-    words = (
-        [word for word in command or [] if word != "--"] if command and command[0] == "--" else command or []
-    )
-    if not words:
+    if not command:
         raise UsageError(
             f"lab {profile}: no command was given", hint="topotune lab 2x4 -- topotune tune -o plan.json"
         )
@@ -427,18 +426,24 @@ def _check_ranks(num_local_ranks: int | None) -> None:
     check_num_ranks(num_local_ranks)
 
 
-def _on_ranks(entry: str, payload: dict[str, Any], num_local_ranks: int | None, default_ranks: int) -> Any:
-    """Run an entry of this module on all ranks; what rank 0 returned, None on the other ranks of torchrun."""
+def _on_ranks(
+    work: Callable[[dict[str, Any]], Any],
+    payload: dict[str, Any],
+    num_local_ranks: int | None,
+    default_ranks: int,
+) -> Any:
+    """Run one of the functions above on all ranks; rank 0's result, None on other ranks of torchrun."""
     from topotune.execute.launch import joined, run_local
 
     _check_ranks(num_local_ranks)
     if joined():
-        return globals()[entry.partition(":")[2]](payload)
-    return run_local(default_ranks if num_local_ranks is None else num_local_ranks, entry, payload)
+        return work(payload)
+    num_ranks = default_ranks if num_local_ranks is None else num_local_ranks
+    return run_local(num_ranks, f"{__name__}:{work.__name__}", payload)
 
 
 @contextlib.contextmanager
-def _progress_bar() -> Iterator[Callable[[str, float, float], object]]:
+def _progress_bar() -> Iterator[Callable[[str, float, float], None]]:
     """A bar with the time left on rank 0's stderr; nothing where that is no terminal.
 
     What it yields takes the phase, the share done and the seconds left.
@@ -452,9 +457,11 @@ def _progress_bar() -> Iterator[Callable[[str, float, float], object]]:
     columns = (TextColumn("{task.description:12}"), BarColumn(), TextColumn("{task.fields[left]:>12}"))
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("starting", total=1.0, left="")
-        yield lambda phase, done, seconds_left: bar.update(
-            task, description=phase, completed=done, left=f"{seconds_left:.0f} s left"
-        )
+
+        def report(phase: str, done: float, seconds_left: float) -> None:
+            bar.update(task, description=phase, completed=done, left=f"{seconds_left:.0f} s left")
+
+        yield report
 
 
 # What goes in and out.

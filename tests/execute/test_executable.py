@@ -10,12 +10,12 @@ import torch
 import torch.distributed as dist
 
 from topotune.errors import RunError, UsageError, WrongResultError
-from topotune.execute import Communicator, build_executable, check_exact, native_candidates
+from topotune.execute import Communicator, build_executable, check_exact
 from topotune.execute.executable import ScheduleExecutable
 from topotune.execute.native import ALLGATHER_REDUCE_SCRATCH_BYTES
 from topotune.execute.torchscript import compiled, has_torchscript
 from topotune.plan.algorithms import NATIVE_ALGORITHMS, check_params
-from topotune.schedule import ring
+from topotune.schedule import native_candidates, ring
 from topotune.schedule.model import COPY, REDUCE, Schedule
 
 pytestmark = pytest.mark.gloo
@@ -24,8 +24,8 @@ AMPLE = timedelta(seconds=100)
 
 
 WAITING_FOR = {
-    "ring": "chunk ",
-    "ring in Python": "chunk ",
+    "ring": "waiting for chunk ",
+    "ring in Python": "waiting for chunk ",
     "default": "waiting for gloo's allreduce: ",
     "native_reduce_scatter_allgather": "waiting for gloo's reduce-scatter over all ranks: ",
     "native_allgather_reduce": "waiting for gloo's all-gather over all ranks: ",

@@ -57,7 +57,7 @@ def overlap(a, b):
     calls=st.lists(st.tuples(st.sampled_from(sorted(PLANS)), st.integers(1, 700)), min_size=1, max_size=6),
 )
 def test_nothing_is_written_while_another_rank_reads_or_writes_it(num_ranks, calls):
-    """Between two meetings ranks are free to run in any order, the end of a call and the next one's begin included."""
+    """Between two meetings ranks run in any order, also at the end of a call and the begin of the next."""
     writes, reads = defaultdict(list), defaultdict(list)
     for rank in range(num_ranks):
         epoch = next_buffer = 0

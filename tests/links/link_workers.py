@@ -8,7 +8,7 @@ from pathlib import Path
 from topotune.execute.communicator import Communicator
 from topotune.links.clock import SynchronizedClock
 from topotune.links.messages import Messages
-from topotune.links.same_node import same_node
+from topotune.links.same_node import NodeVerdict, same_node
 from topotune.links.session import measure_worker
 from topotune.links.timing import measure_links
 
@@ -17,10 +17,13 @@ def _joined(store, rank, size, timeout_s=60):
     return Communicator(store, rank, size, name="links", timeout=timedelta(seconds=timeout_s))
 
 
-def measure(rank, size, store, budget_s, sizes):
+def measure(rank, size, store, budget_s, sizes, node_of_rank=None):
     done = []
+    nodes = NodeVerdict(node_of_rank=tuple(node_of_rank)) if node_of_rank else None
     with _joined(store, rank, size) as communicator:
-        measurement = measure_links(communicator.group, budget_s=budget_s, sizes=sizes, progress=done.append)
+        measurement = measure_links(
+            communicator.group, budget_s=budget_s, sizes=sizes, nodes=nodes, progress=done.append
+        )
     return measurement, done
 
 

@@ -25,7 +25,7 @@ def test_every_pair_is_timed_each_way_at_every_size(num_ranks):
     assert timed == {(a, b, size) for a, b in itertools.permutations(range(num_ranks), 2) for size in sizes}
     for pair in measurement.pairs:
         assert pair.num_concurrent in (1, num_ranks // 2)
-        assert len(pair.warmup_s) >= 2
+        assert len(pair.warmup_s) >= 2  # one a sweep
         assert pair.ci_s[0] <= pair.median_s <= pair.ci_s[1]
     groups = {(e.group, e.num_concurrent) for e in measurement.exchanges}
     assert {number for _, number in groups} == ({1} if num_ranks < 4 else {1, 2})
@@ -35,6 +35,24 @@ def test_every_pair_is_timed_each_way_at_every_size(num_ranks):
         assert done[-1] == 1.0
     model = fit_links(measurement)
     assert model.class_names[0].startswith("within a node")
+
+
+@pytest.mark.gloo
+@pytest.mark.parametrize("node_of_rank", [[0, 0, 1, 1], [0, 1, 2]], ids=["two nodes", "three nodes"])
+def test_nodes_get_links_and_each_two_of_them_a_large_message(node_of_rank):
+    measurement, _ = run_world(len(node_of_rank), link_workers.measure, 4.0, SIZES, node_of_rank)[0]
+    assert measurement.node_of_rank == tuple(node_of_rank)
+    num_nodes = max(node_of_rank) + 1
+    assert len(measurement.node_names) == num_nodes
+    across = [pair for pair in measurement.pairs if not measurement.is_within_node(pair.src, pair.dst)]
+    assert all(pair.clock_error_s > 0 for pair in across)
+    if num_nodes > 2:  # a fan: one rank and all others at once
+        meetings = {}
+        for timing in measurement.exchanges:
+            meetings.setdefault(timing.group, []).append({timing.a, timing.b})
+        assert any(len(pairs) == 2 and pairs[0] & pairs[1] for pairs in meetings.values())
+    names = {shared.name for shared in fit_links(measurement).shared if shared.name.startswith("link")}
+    assert len(names) == 2 * num_nodes
 
 
 @pytest.mark.gloo

@@ -68,5 +68,14 @@ def test_a_jump_is_put_halfway_on_the_logarithmic_scale():
     assert fitted(sizes, times).from_bytes == (0, 10_000)
 
 
+def test_the_largest_size_may_stand_alone():
+    """A link that lets 32 KiB pass at once: only the largest message shows its rate."""
+    sizes = [8, 1024, 8192, 65536, 2**20]
+    times = [40e-6, 40e-6, 640e-6, 5.5e-3, 165e-3]
+    cost = fitted(sizes, times)
+    assert cost.time_s(sizes) == pytest.approx(times, rel=0.1)
+    assert cost.bandwidth_bytes_per_s == pytest.approx(2**20 / 165e-3, rel=0.01)
+
+
 def test_a_single_size_is_taken_as_it_is():
     assert fitted([1024], [5e-5]).time_s(1024) == pytest.approx(5e-5)

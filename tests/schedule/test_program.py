@@ -226,8 +226,8 @@ def test_operations_say_what_they_do():
     said = [program.describe(index) for index in range(len(program.ops))]
     assert said[0] == "receiving chunk 0 from rank 1 (step 0)"
     assert said[1] == "sending chunk 1 to rank 3 (step 0)"
-    assert "chunk 0 from rank 1 (step 0)" in said
+    assert "waiting for chunk 0 from rank 1 (step 0)" in said
     assert "reducing chunk 0 (step 0)" in said
-    assert said[-1] == "chunk 0 to be taken by rank 3 (step 5)"
+    assert said[-1] == "waiting for chunk 0 to be taken by rank 3 (step 5)"
     together = lower(halving_doubling(4), 0, coalesce=True)
     assert together.describe(0) == "receiving chunks 0 to 1 from rank 1 (step 0)"

@@ -130,25 +130,28 @@ def test_a_rank_that_dies_fails_the_backward_of_the_others(hooked):
     assert gloo_world.run_world(3, dies_in_backward, hooked, deaths=[1]) == [True, None, True]
 
 
-def kwargs(rank, num_ranks, store, caps):
-    topotune.use(None if caps == "no plan" else job_plan(num_ranks, ddp=caps and Ddp(bucket_caps_mb=caps)))
-    dist.init_process_group("topotune")
-    result = topotune.ddp_kwargs()
-    train(DDP(model(), **result), rank, num_steps=2)
-    return result
+CAPS = {
+    "no plan": ("none", {}),
+    "torch's own": (None, {}),
+    "one": ((0.5,), {"bucket_cap_mb": 0.5}),
+    "several": ((0.25, 1.0), {"bucket_cap_mb_list": [0.25, 1.0]}),
+}
 
 
-@pytest.mark.parametrize(
-    ("caps", "expected"),
-    [
-        ("no plan", {}),
-        (None, {}),
-        ((0.5,), {"bucket_cap_mb": 0.5}),
-        ((0.25, 1.0), {"bucket_cap_mb_list": [0.25, 1.0]}),
-    ],
-)
-def test_ddp_kwargs_are_the_agreed_plans_bucket_sizes(caps, expected):
-    assert gloo_world.run_world(2, kwargs, caps) == [expected] * 2
+def kwargs(rank, num_ranks, store):
+    results = {}
+    for name, (caps, _) in CAPS.items():
+        ddp = None if caps is None else Ddp(bucket_caps_mb=caps)
+        topotune.use(None if caps == "none" else job_plan(num_ranks, ddp=ddp))
+        dist.init_process_group("topotune")
+        results[name] = topotune.ddp_kwargs()
+        train(DDP(model(), **results[name]), rank, num_steps=2)
+        dist.destroy_process_group()
+    return results
+
+
+def test_ddp_kwargs_are_the_agreed_plans_bucket_sizes():
+    assert gloo_world.run_world(2, kwargs) == [{name: expected for name, (_, expected) in CAPS.items()}] * 2
 
 
 def kwargs_on_gloo(rank, num_ranks, store):

@@ -172,3 +172,19 @@ def store_stays_free(rank, num_ranks, store):
 
 def test_connecting_behind_the_scenes_leaves_the_store_to_the_script():
     assert gloo_world.run_world(2, store_stays_free) == [2, 2]
+
+
+def split_again_and_again(rank, num_ranks, store):
+    dist.init_process_group("topotune")
+    sums = []
+    for number in range(10):
+        group = dist.group.WORLD.split_group([0, 1], group_name=f"split {number}")
+        group.override = RING
+        group.allreduce([tensor := torch.ones(4)]).wait()
+        sums.append(tensor[0].item())
+        group.shutdown()
+    return sums
+
+
+def test_a_group_can_be_split_for_all_devices_without_a_race():
+    assert gloo_world.run_world(2, split_again_and_again) == [[2.0] * 10] * 2

@@ -3,6 +3,7 @@
 import os
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import gloo_world
 import pytest
@@ -20,111 +21,116 @@ pytestmark = pytest.mark.gloo
 NUM_RANKS = 3
 
 
-def job(rank, num_ranks, store, path_of_rank):
-    """Make a group with TOPOTUNE_PLAN set; what it warned of and what it counted."""
-    if path_of_rank[rank] is not None:
-        os.environ["TOPOTUNE_PLAN"] = path_of_rank[rank]
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        dist.init_process_group("topotune")
-        tensor = torch.full((1000,), float(rank))
-        dist.all_reduce(tensor)
-        pair = dist.new_group([0, 1])
-        if rank < 2:
-            dist.all_reduce(torch.ones(1000), group=pair)
-    assert tensor.unique().tolist() == [sum(range(num_ranks))]
-    calls = dist.group.WORLD.calls
-    dist.destroy_process_group()
-    return [str(warning.message) for warning in caught], list(calls)
-
-
-def outcome(paths):
-    """The warnings of all ranks, and the algorithm that all of them used."""
-    results = gloo_world.run_world(NUM_RANKS, job, paths)
-    algorithms = {algorithm for _, calls in results for _, algorithm in calls}
-    assert len(algorithms) == 1, algorithms
-    return [warning for warned, _ in results for warning in warned], algorithms.pop()
-
-
-@pytest.fixture
-def plan_file(tmp_path):
-    path = tmp_path / "plan.json"
-    path.write_bytes(file_bytes(job_plan(NUM_RANKS)))
-    return str(path)
-
-
-def test_a_plan_that_fits_is_used_without_a_word(plan_file):
-    assert outcome([plan_file] * NUM_RANKS) == ([], "ring")
-
-
-def test_a_plan_that_only_rank_0_was_given_is_used_by_all(plan_file):
-    assert outcome([plan_file, None, None]) == ([], "ring")
-
-
-def test_no_plan_is_the_default_without_a_word():
-    assert outcome([None] * NUM_RANKS) == ([], "default")
-
-
 def hard(**changes):
     fingerprint = job_plan(NUM_RANKS).fingerprint
-    return job_plan(NUM_RANKS, fingerprint=replace(fingerprint, hard=replace(fingerprint.hard, **changes)))
+    return file_bytes(
+        job_plan(NUM_RANKS, fingerprint=replace(fingerprint, hard=replace(fingerprint.hard, **changes)))
+    )
 
 
-@pytest.mark.parametrize(
-    ("broken_rank", "contents", "said"),
-    [
-        (0, None, "plan.json: no such file"),
-        (1, None, "rank 1: "),
-        (0, b"", "plan.json"),
-        (0, file_bytes(job_plan(NUM_RANKS))[:-100], "plan.json"),
-        (2, file_bytes(job_plan(NUM_RANKS))[:-100], "rank 2: "),
-        (0, b'{"schema": "topotune/plan", "schema_version": 99}', "99"),
-        (1, file_bytes(job_plan(NUM_RANKS, rows((0, "ring", {})))), "is another than that of rank 0"),
-        (0, file_bytes(hard(device_count=4096)), "devices per node: 4096 in the plan"),
-        (0, file_bytes(hard(backend="nccl")), "backend: nccl in the plan, gloo here"),
-        (0, file_bytes(job_plan(NUM_RANKS + 1)), "world size: 4 in the plan, 3 here"),
-        (0, file_bytes(hard(ranks_per_node=(2, 1))), "ranks per node"),
-    ],
-    ids=[
-        "missing on rank 0", "missing on rank 1", "empty", "cut off", "cut off on rank 2", "newer version",
-        "different on rank 1", "other machine", "other backend", "other world size", "other nodes",
-    ],
-)  # fmt: skip
-def test_a_plan_that_does_not_fit_is_one_warning_and_the_default(
-    tmp_path, plan_file, broken_rank, contents, said
-):
-    broken = tmp_path / "broken" / "plan.json"
-    broken.parent.mkdir()
-    if contents is not None:
-        broken.write_bytes(contents)
-    paths = [plan_file] * NUM_RANKS
-    paths[broken_rank] = str(broken)
-    if broken_rank == 0 and contents is not None:
-        paths = [str(broken)] * NUM_RANKS
-    warned, algorithm = outcome(paths)
-    assert algorithm == "default"
-    assert len(warned) == 1, warned
-    assert warned[0].startswith("topotune: ")
-    assert warned[0].endswith(": all ranks use the default")
-    assert said in warned[0]
-
-
-def test_a_plan_that_rank_0_was_not_given_is_one_warning_and_the_default(plan_file):
-    (warned,), algorithm = outcome([None, plan_file, plan_file])
-    assert algorithm == "default"
-    assert "rank 0 was given no plan, rank " in warned
-
-
-def test_other_hosts_are_one_warning_and_cost_the_rank_order(tmp_path):
+def soft(**changes):
     plan = job_plan(NUM_RANKS, rank_order=(0, 2, 1))
-    soft = replace(plan.fingerprint.soft, hosts=("elsewhere",))
-    plan = replace(plan, fingerprint=replace(plan.fingerprint, soft=soft))
-    path = tmp_path / "plan.json"
-    path.write_bytes(file_bytes(plan))
-    (warned,), algorithm = outcome([str(path)] * NUM_RANKS)
-    assert algorithm == "ring"
-    assert "is used, but hosts: elsewhere in the plan" in warned
-    assert warned.endswith("its rank_order is bound to its hosts and is left out")
+    fingerprint = replace(plan.fingerprint, soft=replace(plan.fingerprint.soft, **changes))
+    return file_bytes(replace(plan, fingerprint=fingerprint))
+
+
+FITS = file_bytes(job_plan(NUM_RANKS))
+DIFFERENT = file_bytes(job_plan(NUM_RANKS, rows((0, "ring", {}))))
+NOT_GIVEN, MISSING = None, b"missing"
+BY_DEFAULT = ": all ranks use the default"
+
+# What TOPOTUNE_PLAN leads to on each rank → the algorithm used, what the one warning says, how it ends.
+SCENARIOS = {
+    "fits": ([FITS] * 3, "ring", None, None),
+    "only rank 0 was given it": ([FITS, NOT_GIVEN, NOT_GIVEN], "ring", None, None),
+    "no plan": ([NOT_GIVEN] * 3, "default", None, None),
+    "missing on rank 0": ([MISSING, FITS, FITS], "default", "plan.json: no such file", BY_DEFAULT),
+    "missing on rank 1": ([FITS, MISSING, FITS], "default", "rank 1: ", BY_DEFAULT),
+    "missing everywhere": ([MISSING] * 3, "default", "plan.json: no such file", BY_DEFAULT),
+    "not given to rank 0": ([NOT_GIVEN, FITS, FITS], "default", "rank 0 was given no plan", BY_DEFAULT),
+    "empty": ([b""] * 3, "default", "plan.json", BY_DEFAULT),
+    "cut off": ([FITS[:-100]] * 3, "default", "plan.json", BY_DEFAULT),
+    "cut off on rank 2": ([FITS, FITS, FITS[:-100]], "default", "rank 2: ", BY_DEFAULT),
+    "newer version": (
+        [b'{"schema": "topotune/plan", "schema_version": 99}'] * 3,
+        "default",
+        "99",
+        BY_DEFAULT,
+    ),
+    "different on rank 1": ([FITS, DIFFERENT, FITS], "default", "is another than that of rank 0", BY_DEFAULT),
+    "other machine": (
+        [hard(device_count=4096)] * 3,
+        "default",
+        "devices per node: 4096 in the plan",
+        BY_DEFAULT,
+    ),
+    "other backend": (
+        [hard(backend="nccl")] * 3,
+        "default",
+        "backend: nccl in the plan, gloo here",
+        BY_DEFAULT,
+    ),
+    "other nodes": ([hard(ranks_per_node=(2, 1))] * 3, "default", "ranks per node", BY_DEFAULT),
+    "other world size": (
+        [file_bytes(job_plan(NUM_RANKS + 1))] * 3,
+        "default",
+        "world size: 4 in the plan, 3 here",
+        BY_DEFAULT,
+    ),
+    "other kernel": ([soft(kernel="1.0")] * 3, "ring", "is used, but kernel: 1.0 in the plan", None),
+    "other hosts": (
+        [soft(hosts=("elsewhere",))] * 3,
+        "ring",
+        "is used, but hosts: elsewhere in the plan",
+        "its rank_order is bound to its hosts and is left out",
+    ),
+}
+
+
+def jobs(rank, num_ranks, store, folder):
+    """One job after the other in the same processes: what each warned of, and the algorithms it used."""
+    outcomes = {}
+    for number, (name, (contents_of_rank, *_)) in enumerate(SCENARIOS.items()):
+        os.environ.pop("TOPOTUNE_PLAN", None)
+        contents = contents_of_rank[rank]
+        if contents is not NOT_GIVEN:
+            path = Path(folder, str(number), str(rank), "plan.json")
+            path.parent.mkdir(parents=True)
+            if contents is not MISSING:
+                path.write_bytes(contents)
+            os.environ["TOPOTUNE_PLAN"] = str(path)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            dist.init_process_group("topotune")
+            dist.all_reduce(tensor := torch.full((1000,), float(rank)))
+            pair = dist.new_group([0, 1])
+            if rank < 2:
+                dist.all_reduce(torch.ones(1000), group=pair)
+                assert list(pair.calls) == list(dist.group.WORLD.calls), name
+        assert tensor.unique().tolist() == [sum(range(num_ranks))], name
+        algorithms = {algorithm for _, algorithm in dist.group.WORLD.calls}
+        outcomes[name] = [str(warning.message) for warning in caught], algorithms
+        dist.destroy_process_group()
+    return outcomes
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    return gloo_world.run_world(NUM_RANKS, jobs, str(tmp_path_factory.mktemp("plans")))
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_all_ranks_use_one_plan_or_all_the_default_with_one_warning(outcomes, name):
+    _, algorithm, said, end = SCENARIOS[name]
+    assert [outcome[name][1] for outcome in outcomes] == [{algorithm}] * NUM_RANKS
+    warned = [warning for outcome in outcomes for warning in outcome[name][0]]
+    if said is None:
+        assert warned == []
+        return
+    (warning,) = warned
+    assert warning.startswith("topotune: ")
+    assert said in warning
+    assert warning.endswith(end or "")
 
 
 def said_by_script(rank, num_ranks, store, path):

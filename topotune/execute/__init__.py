@@ -12,16 +12,12 @@ if TYPE_CHECKING:
     from topotune.execute.check import check_exact
     from topotune.execute.communicator import Communicator
     from topotune.execute.executable import Executable
-    from topotune.execute.native import native_candidates
-    from topotune.execute.shared_memory import shared_memory_candidates
 
 _MODULE_OF_NAME = {
     "Communicator": "communicator",
     "Executable": "executable",
     "build_executable": "build",
     "check_exact": "check",
-    "native_candidates": "native",
-    "shared_memory_candidates": "shared_memory",
 }
 
 __all__ = [
@@ -29,8 +25,6 @@ __all__ = [
     "Executable",
     "build_executable",
     "check_exact",
-    "native_candidates",
-    "shared_memory_candidates",
 ]
 
 

@@ -7,7 +7,7 @@ Calls go to the methods of the process group: the functions of ``torch.distribut
 in torch's world, where it is not.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
@@ -15,7 +15,6 @@ import torch.distributed as dist
 
 from topotune.execute.communicator import Communicator
 from topotune.execute.executable import CommunicatorExecutable, Executable, ReduceOpType
-from topotune.schedule.catalog import groupings
 from topotune.schedule.model import Params
 
 ALLGATHER_REDUCE_SCRATCH_BYTES: Final = 1 << 20
@@ -174,24 +173,3 @@ COMPOSITIONS: Final[Mapping[str, Callable[[Params, Communicator], Executable]]] 
     "native_allgather_reduce": AllgatherReduce,
     "native_hierarchical": Hierarchical,
 }
-
-
-def native_candidates(num_ranks: int, node_of_rank: Sequence[int]) -> tuple[tuple[str, Params], ...]:
-    """All compositions worth considering; none for a single rank.
-
-    Args:
-        num_ranks: n >= 1.
-        node_of_rank: node number of each rank; length n.
-    """
-    if num_ranks == 1:
-        return ()
-    flat: list[tuple[str, Params]] = [
-        ("native_reduce_broadcast", {}),
-        ("native_reduce_scatter_allgather", {}),
-        ("native_allgather_reduce", {}),
-    ]
-    two_level: list[tuple[str, Params]] = [
-        ("native_hierarchical", {"groups": [list(group) for group in groups]})
-        for groups in groupings(num_ranks, node_of_rank)
-    ]
-    return tuple(flat + two_level)

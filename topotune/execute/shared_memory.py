@@ -6,7 +6,7 @@ ranks alike, and the call goes to the wrapped backend.
 """
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -144,19 +144,3 @@ THROUGH_SHARED_MEMORY: Final[Mapping[str, Callable[[Params, Communicator], Execu
     "shm": SharedMemory,
     "shm_hierarchical": SharedMemoryHierarchical,
 }
-
-
-def shared_memory_candidates(num_ranks: int, node_of_rank: Sequence[int]) -> tuple[tuple[str, Params], ...]:
-    """Where ranks share nodes: ``shm`` if all are on one, ``shm_hierarchical`` over the nodes otherwise.
-
-    Args:
-        num_ranks: n >= 1.
-        node_of_rank: node number of each rank, by verified handshake; length n.
-    """
-    num_nodes = len(set(node_of_rank))
-    if num_nodes == num_ranks:
-        return ()
-    if num_nodes == 1:
-        return (("shm", {}),)
-    groups = [[rank for rank in range(num_ranks) if node_of_rank[rank] == node] for node in range(num_nodes)]
-    return (("shm_hierarchical", {"groups": groups}),)

@@ -40,11 +40,12 @@ NUM_BUFFERS: Final = 3
 """Of every rank: one that is written, one that is reduced, one that is read out, at the same time."""
 
 DATA_BYTES: Final = 24 << 20
-"""Of all slots together at most: about one message, whatever the number of ranks."""
+"""Of all slots together at most: about one message, whatever the number of ranks.
 
-MAX_SLOT_BYTES: Final = 2 << 20
-"""More gains nothing: on the machine named in ``semaphores`` slots of 1 to 8 MiB took the same time within
-10 %, slots of 128 KiB twice as long."""
+More gains nothing: on the machine named in ``semaphores`` 8 MiB took the same time within 10 % with 24 to
+96 MiB, and nearly twice as long with 3 MiB. (2 ranks would be 20 % faster with 12 MiB where nothing else
+runs; but they meet twice as often, which costs most where the main thread is busy.)
+"""
 
 MIN_SLOT_BYTES: Final = 64 << 10
 """With less, an allreduce of some MiB meets so often that gloo is faster: then there is no segment."""
@@ -266,7 +267,7 @@ def _slot_bytes(size: int, data_bytes: int) -> int:
     Raises:
         OSError: it comes to less than ``MIN_SLOT_BYTES``.
     """
-    slot_bytes = min(data_bytes // (NUM_BUFFERS * size * CACHE_LINE_BYTES) * CACHE_LINE_BYTES, MAX_SLOT_BYTES)
+    slot_bytes = data_bytes // (NUM_BUFFERS * size * CACHE_LINE_BYTES) * CACHE_LINE_BYTES
     if slot_bytes < MIN_SLOT_BYTES:
         needed = NUM_BUFFERS * size * MIN_SLOT_BYTES
         raise OSError(0, f"{size} ranks need {format_bytes(needed)} at least")

@@ -1,7 +1,7 @@
 """Which pairs are alike: one class within nodes and one between, more where intervals separate."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from topotune.links.measurement import Measurement, PairTiming, median_ci
@@ -10,9 +10,11 @@ Pair = tuple[int, int]
 ByPair = Mapping[Pair, Mapping[int, PairTiming]]
 
 # Classes are for what differs lastingly. Intervals of medians say nothing about drift between two
-# measurements, so besides separate intervals a gap is asked for; times that are mostly latency scatter
-# more, with processes that share cores (factors found by trial on 4 processes on 2 busy cores, 2026).
+# measurements, so besides separate intervals a gap is asked for, and a wider one where processes share
+# cores. Latencies within a node are mostly the scheduler's, and tell no pairs apart (by trial, 8 processes
+# on 2 busy cores, 2026).
 _MIN_BANDWIDTH_GAP = 1.25
+_MIN_GAP_WITHIN = 1.6
 _MIN_LATENCY_GAP = 2.0
 _MOSTLY_BANDWIDTH = 4.0  # where the largest message takes so many times as long as the smallest
 
@@ -47,7 +49,7 @@ def classify(measurement: Measurement, by_pair: ByPair) -> list[PairClass]:
             continue
         if not any(pair in by_pair for pair in members):
             raise ValueError(f"no pair of ranks {kind} was timed")
-        groups = _separate(_like_by_nature(members, measurement), by_pair)
+        groups = _separate(_like_by_nature(members, measurement), by_pair, within)
         for index, group in enumerate(groups):
             classes.append(
                 PairClass(
@@ -78,7 +80,7 @@ def _like_by_nature(members: Sequence[Pair], measurement: Measurement) -> list[l
     return list(units.values())
 
 
-def _separate(units: Sequence[list[Pair]], by_pair: ByPair) -> list[list[Pair]]:
+def _separate(units: Sequence[list[Pair]], by_pair: ByPair, within: bool) -> list[list[Pair]]:
     """Join units to classes: split by the largest message, each part by the smallest; fastest first.
 
     Units without timings, or without sizes that the others have, go with the fastest.
@@ -91,15 +93,10 @@ def _separate(units: Sequence[list[Pair]], by_pair: ByPair) -> list[list[Pair]]:
         smallest, largest = min(common), max(common)
         by_largest = {id(unit): _span(unit, largest, by_pair) for unit in timed}
         by_smallest = {id(unit): _span(unit, smallest, by_pair) for unit in timed}
-        is_bandwidth = statistics.median(
-            by_largest[id(unit)].median_s / by_smallest[id(unit)].median_s for unit in timed
-        )
-        gap = _MIN_BANDWIDTH_GAP if is_bandwidth >= _MOSTLY_BANDWIDTH else _MIN_LATENCY_GAP
-        parts = [
-            finer
-            for part in _split(timed, by_largest, gap)
-            for finer in _split(part, by_smallest, _MIN_LATENCY_GAP)
-        ]
+        if _is_bandwidth(by_largest.values(), by_smallest.values()):
+            parts = _split(timed, by_largest, _MIN_GAP_WITHIN if within else _MIN_BANDWIDTH_GAP)
+        if not within:
+            parts = [finer for part in parts for finer in _split(part, by_smallest, _MIN_LATENCY_GAP)]
     parts[0] = parts[0] + [unit for unit in units if unit not in timed]
     return [sorted(pair for unit in part for pair in unit) for part in parts]
 
@@ -111,6 +108,13 @@ class _Span:
     median_s: float
     low_s: float
     high_s: float
+
+
+def _is_bandwidth(largest: Iterable[_Span], smallest: Iterable[_Span]) -> bool:
+    """Whether the time of the largest message is mostly its bytes'."""
+    return statistics.median(span.median_s for span in largest) >= _MOSTLY_BANDWIDTH * statistics.median(
+        span.median_s for span in smallest
+    )
 
 
 def _span(unit: Sequence[Pair], size: int, by_pair: ByPair) -> _Span:

@@ -134,7 +134,7 @@ class SynchronizedClock:
                 received_s = time.perf_counter()
                 if received_s - sent_s < best_s:
                     best_s = received_s - sent_s
-                    offset_s = float(answer) - (sent_s + received_s) / 2
+                    offset_s = float(answer) - sent_s
         return offset_s, best_s / 2
 
     def _answer(self, leader: int) -> None:

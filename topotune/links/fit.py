@@ -24,6 +24,7 @@ _MIN_RELATIVE_ERROR = 0.03
 # Two flows that share a bottleneck get half each; below this share of what they get alone, noise does not
 # explain it.
 _SATURATED = 0.75
+_MIN_EXCHANGES = 3  # fewer say little about what pairs reach together: they may have taken turns
 
 
 def fit_links(measurement: Measurement, *, seed: int = 0) -> LinkModel:
@@ -226,7 +227,7 @@ def _links_of_nodes(
 
 
 def _best_rates(pairs: Sequence[Mapping[int, PairTiming]]) -> list[float]:
-    """Upper interval ends of the rates of the largest message; smaller ones may fit into buffers on the way."""
+    """Upper interval ends of the rates of the largest message; smaller ones may fit into buffers."""
     largest = max((size for timings in pairs for size in timings), default=0)
     return [largest / timings[largest].ci_s[0] for timings in pairs if largest in timings]
 
@@ -246,7 +247,7 @@ def _concurrent_rates(
 ) -> list[tuple[float, float]]:
     """For each set of pairs that exchanged: bytes/s that those in ``pairs`` moved together, and alone.
 
-    Sets with a pair of nodes that was not timed alone at that size are left out.
+    Sets with a pair that exchanged too rarely, or nodes that were not timed alone at that size, are left out.
     """
     across: list[tuple[ExchangeTiming, Pair]] = []
     for exchange in measurement.exchanges:
@@ -258,8 +259,9 @@ def _concurrent_rates(
     for exchange, (src, dst) in across:
         if exchange.message_bytes == largest:
             nodes = measurement.node_of_rank[src], measurement.node_of_rank[dst]
-            both = exchange.bytes_per_s / 2, alone.get((*nodes, largest), math.nan)
-            rates.setdefault(exchange.group, []).append(both)
+            known = len(exchange.samples_s) >= _MIN_EXCHANGES
+            one_way = alone.get((*nodes, largest), math.nan) if known else math.nan
+            rates.setdefault(exchange.group, []).append((exchange.bytes_per_s / 2, one_way))
     sums = [
         (sum(together for together, _ in group), sum(one for _, one in group)) for group in rates.values()
     ]
@@ -269,9 +271,10 @@ def _concurrent_rates(
 def _duplex_share(measurement: Measurement, alone: Mapping[tuple[int, int, int], float]) -> float:
     """What a lone pair between nodes moves each way at once, over what it moves one way; at most 1."""
     shares = []
+    largest = max((exchange.message_bytes for exchange in measurement.exchanges), default=0)
     for exchange in measurement.exchanges:
         nodes = measurement.node_of_rank[exchange.a], measurement.node_of_rank[exchange.b]
-        one_way = alone.get((*nodes, exchange.message_bytes))
+        one_way = alone.get((*nodes, largest)) if exchange.message_bytes == largest else None
         if exchange.num_concurrent == 1 and nodes[0] != nodes[1] and one_way is not None:
             shares.append(exchange.bytes_per_s / 2 / one_way)
     return min([1.0, *shares])

@@ -137,8 +137,8 @@ class ExchangeTiming:
 
     @property
     def bytes_per_s(self) -> float:
-        """Both directions together, at the median."""
-        return 2 * self.message_bytes / self.median_s
+        """Both directions together, over all samples: a mean, since what is shared goes round in turns."""
+        return 2 * self.message_bytes / statistics.fmean(self.samples_s)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,8 @@ decades, so only relative errors treat all sizes alike: each segment minimises t
 / T - 1)^2 / sigma^2, which near the optimum is least squares in log T, over alpha >= 0 and beta >= 0
 (non-negative least squares, two unknowns). A dynamic programme over the places between sizes finds the best
 cut into 1, 2, 3, ... segments, and BIC with known sigma picks their number: one more segment costs 4
-parameters (alpha, beta, and 2 for its place, which was searched for).
+parameters (alpha, beta, and 2 for its place, which was searched for). The largest size may stand alone:
+where a link lets bursts pass, all sizes but that one fit into the burst.
 
 beta need not fall from segment to segment and segments need not join: protocols behave like that.
 """
@@ -45,7 +46,7 @@ def fit_piecewise(
         message_bytes: K >= 1 distinct sizes, ascending.
         time_s: K times above 0.
         relative_error: K standard errors of the times, relative to them, above 0.
-        max_segments: at most; each needs two sizes.
+        max_segments: at most; each needs two sizes, except the last.
 
     Complexity: O(K^2) segment fits.
     """
@@ -57,14 +58,14 @@ def fit_piecewise(
         return PiecewiseFit(starts=(0,), alpha_s=(float(times[0]),), beta_s_per_byte=(0.0,))
     costs: dict[tuple[int, int], float] = {}
     for first in range(num_sizes):
-        for end in range(first + _MIN_SIZES_PER_SEGMENT, num_sizes + 1):
-            part = slice(first, end)
-            costs[first, end] = fit_segment(sizes[part], times[part], errors[part])[2]
+        for end in range(first + 1, num_sizes + 1):
+            if end - first >= _MIN_SIZES_PER_SEGMENT or end == num_sizes:
+                part = slice(first, end)
+                costs[first, end] = fit_segment(sizes[part], times[part], errors[part])[2]
 
-    best: list[dict[int, tuple[float, tuple[int, ...]]]] = [
-        {0: (0.0, ())}
-    ]  # [segments][end] -> (cost, starts)
-    for _ in range(min(max_segments, num_sizes // _MIN_SIZES_PER_SEGMENT)):
+    # [number of segments][end] -> (cost, starts)
+    best: list[dict[int, tuple[float, tuple[int, ...]]]] = [{0: (0.0, ())}]
+    for _ in range(max_segments):
         longer: dict[int, tuple[float, tuple[int, ...]]] = {}
         for (first, end), cost in costs.items():
             if first in best[-1]:
@@ -72,7 +73,10 @@ def fit_piecewise(
                 longer[end] = min(longer.get(end, (math.inf, ())), (before + cost, (*starts, first)))
         best.append(longer)
     complete = [row[num_sizes] for row in best[1:] if num_sizes in row]
-    _, starts = min((cost + (4 * len(starts) - 2) * math.log(num_sizes), starts) for cost, starts in complete)
+    penalty = math.log(num_sizes)
+    _, starts = min(
+        (cost + _num_parameters(starts, num_sizes) * penalty, starts) for cost, starts in complete
+    )
     fits = [
         fit_segment(sizes[first:end], times[first:end], errors[first:end])
         for first, end in zip(starts, [*starts[1:], num_sizes], strict=True)
@@ -82,8 +86,19 @@ def fit_piecewise(
     )
 
 
+def _num_parameters(starts: Sequence[int], num_sizes: int) -> int:
+    """Alpha and beta of each segment (a single size has one), and 2 for each place that was searched."""
+    alone = num_sizes - starts[-1] == 1
+    return 2 * len(starts) + 2 * (len(starts) - 1) - int(alone)
+
+
 def fit_segment(sizes: FloatArray, times: FloatArray, errors: FloatArray) -> tuple[float, float, float]:
-    """``(alpha >= 0, beta >= 0, chi^2)`` of one segment, by least squares of relative errors."""
+    """``(alpha >= 0, beta >= 0, chi^2)`` of one segment, by least squares of relative errors.
+
+    A single size is taken to cost its bytes alone.
+    """
+    if len(sizes) == 1:
+        return 0.0, float(times[0] / sizes[0]), 0.0
     design = np.column_stack([1.0 / times, sizes / times]) / errors[:, None]
     scale = np.linalg.norm(design, axis=0)  # columns differ by nine decades
     solution, residual = nnls(design / scale, 1.0 / errors)

@@ -14,7 +14,7 @@ import torch
 
 from topotune.links.messages import Messages
 
-_MIN_WARMUPS, _MAX_WARMUPS = 2, 30
+_MIN_WARMUPS, _MAX_WARMUPS = 1, 30
 _TREND_WINDOW = 6
 _TREND_Z = 2.58  # 1 % of steady series are called a trend
 
@@ -127,7 +127,6 @@ def exchange(
     *,
     leads: bool,
     min_samples: int,
-    max_samples: int,
     slice_s: float,
 ) -> list[tuple[float, float]]:
     """Send to all ``peers`` and receive from them at the same time, again and again.
@@ -139,8 +138,7 @@ def exchange(
         message_bytes: to and from each peer.
         leads: whether this rank says when it ends.
         min_samples: at least so many exchanges.
-        max_samples: at most so many.
-        slice_s: it ends when so much time has passed, within these numbers.
+        slice_s: it ends when so much time has passed; the same for all that exchange together.
 
     Returns:
         (start, end) of each exchange on this rank's own clock.
@@ -154,8 +152,7 @@ def exchange(
         while more:
             start_s = time.perf_counter()
             if leads:
-                done = len(stamps_s) + 1
-                more = done < min_samples or (done < max_samples and start_s < end_s)
+                more = len(stamps_s) + 1 < min_samples or start_s < end_s
                 out[0] = more
             works = [messages.start_recv(tensor, peer) for tensor, peer in zip(into, peers, strict=True)]
             works += [messages.start_send(out, peer) for peer in peers]

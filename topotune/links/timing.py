@@ -28,7 +28,6 @@ from topotune.links.rounds import Pair
 from topotune.links.same_node import NodeVerdict, same_node
 from topotune.links.timing_plan import (
     MAX_SAMPLES,
-    MIN_EXCHANGES,
     MIN_SAMPLES,
     NUM_SWEEPS,
     SIZES,
@@ -43,6 +42,7 @@ DEFAULT_BUDGET_S = 5.0
 _LOOK_SHARE = 0.01  # of the budget: a size whose single message takes longer ends the first look
 _REDUCE_BYTES = 1024**2
 _NUM_REDUCTIONS = 10
+_SMALL_EXCHANGES_S = 0.02
 
 Progress = Callable[[float], None]
 
@@ -212,11 +212,10 @@ class _Timing:
         )
 
     def _time_exchanges(self, plan: TimingPlan) -> None:
-        start_s = time.perf_counter()
-        for index, pairs in enumerate(plan.exchanges):
-            led = [high for low, high in pairs if low == self.rank]
-            followed = [low for low, high in pairs if high == self.rank]
-            late = time.perf_counter() - start_s > plan.exchange_s * (index + 1) / len(plan.exchanges)
+        smallest = plan.exchange_bytes[0]
+        for index, group in enumerate(plan.exchanges):
+            led = [high for low, high in group.pairs if low == self.rank]
+            followed = [low for low, high in group.pairs if high == self.rank]
             for size in plan.exchange_bytes:
                 self.messages.barrier()
                 if led or followed:
@@ -226,11 +225,8 @@ class _Timing:
                         led or followed,
                         size,
                         leads=bool(led),
-                        min_samples=MIN_EXCHANGES,
-                        max_samples=MAX_SAMPLES,
-                        slice_s=0.0
-                        if late
-                        else plan.exchange_s / (len(plan.exchanges) * len(plan.exchange_bytes)),
+                        min_samples=2,
+                        slice_s=min(_SMALL_EXCHANGES_S, group.slice_s) if size == smallest else group.slice_s,
                     )
                     self.exchanges.append(
                         {
@@ -347,7 +343,7 @@ def join_exchanges(reports: Sequence[Sequence[dict[str, Any]]], plan: TimingPlan
                     b=max(rank, peer),
                     message_bytes=size,
                     group=number,
-                    num_concurrent=len(plan.exchanges[group]),
+                    num_concurrent=len(plan.exchanges[group].pairs),
                     samples_s=_rounded(together or durations[-1:]),
                 )
                 for peer in report["led"]

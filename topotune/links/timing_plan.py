@@ -1,20 +1,21 @@
 """What to time, for how long, within a budget: a pure function of what a first look at the links said."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from topotune.links.rounds import Pair, rounds, waves
 
 SIZES = (8, 128, 1024, 8 * 1024, 64 * 1024, 256 * 1024, 1024**2, 4 * 1024**2, 16 * 1024**2)
-MIN_SAMPLES = 5  # of one pair and size, over all sweeps and after warming up
+MIN_SAMPLES = 4  # of one pair and size, over all sweeps and after warming up
 MAX_SAMPLES = 100
 NUM_SWEEPS = (
     2  # each pair at two moments, so that a passing disturbance does not pass for a property of the pair
 )
-MIN_EXCHANGES = 4
+MIN_EXCHANGES = 4  # of the slowest pair of a group
 EVERY_PAIR_UP_TO = 32  # ranks; with more, pairs are left out rather than the budget exceeded
-_WARMUPS_EXPECTED = 2
+_WARMUPS_EXPECTED = 1
 _NECESSARY = (8, 1024, 64 * 1024)
 _LARGEST_OF_ALL = (
     64 * 1024
@@ -27,8 +28,18 @@ _BY_VALUE = (
     4 * 1024**2,
     16 * 1024**2,
 )  # what a size adds to a fit, best first
-_EXCHANGE_SIZES = (4 * 1024**2, 1024**2, 256 * 1024, 64 * 1024)
-_MOST_ROUNDS = 8  # of exchanges
+# Rounds and size of exchanges, best first. Links are shaped in bursts of tens of KiB, so 1 MiB tells more
+# than rounds.
+_EXCHANGES_BY_VALUE = tuple(
+    (num_rounds, size)
+    for size, choices in (
+        (4 * 1024**2, (8,)),
+        (1024**2, (8, 4, 2)),
+        (256 * 1024, (8, 4, 2)),
+        (64 * 1024, (4, 2)),
+    )
+    for num_rounds in choices
+)
 _FAN = 4  # nodes that one node exchanges with at once, to see what its own link carries
 _PING_PONG_SHARE, _EXCHANGE_SHARE = 0.6, 0.3  # of the budget; the rest is for gathering results and reducing
 _SETUP_S = 1e-3  # a barrier and what comes with it
@@ -46,6 +57,14 @@ class TimingGroup:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ExchangeGroup:
+    """(leader, follower) pairs that exchange at the same time, and for how long."""
+
+    pairs: tuple[Pair, ...]
+    slice_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TimingPlan:
     """The work of one measurement; equal on all ranks.
 
@@ -53,19 +72,16 @@ class TimingPlan:
         groups: the ping-pongs; each group is visited once a sweep.
         slice_s: for each group, size and sweep, how long a ping-pong may go on once it has its least samples.
         exchange_bytes: sizes of the two-way exchanges, ascending.
-        exchanges: sets of (leader, follower) pairs that exchange at the same time: whole rounds, fans of one
-            rank to several nodes, pairs alone.
+        exchanges: what exchanges together: whole rounds, fans of one rank to several nodes, pairs alone.
         ping_pong_s: what all ping-pongs may take.
-        exchange_s: what all exchanges may take.
         warnings: what had to be left out.
     """
 
     groups: tuple[TimingGroup, ...]
     slice_s: float
     exchange_bytes: tuple[int, ...]
-    exchanges: tuple[tuple[Pair, ...], ...]
+    exchanges: tuple[ExchangeGroup, ...]
     ping_pong_s: float
-    exchange_s: float
     warnings: tuple[str, ...] = ()
 
 
@@ -85,14 +101,13 @@ def plan_timing(
     """
     ping_pong_s = budget_s * _PING_PONG_SHARE
     looked_at = {kind: [size for size in sizes if size in times] for kind, times in first_look.items()}
-    chosen = {
-        kind: {s for s in found if s in _NECESSARY} or set(found[:1]) for kind, found in looked_at.items()
-    }
+    chosen = {kind: {sizes[0], *set(found).intersection(_NECESSARY)} for kind, found in looked_at.items()}
     every_pair = pairs_alone(node_of_rank)
+    node_rounds = _rounds_of_nodes(node_of_rank)
     warnings = []
 
     def least_s() -> float:
-        return _least_s(_groups(node_of_rank, every_pair, chosen), node_of_rank, first_look)
+        return _least_s(_kinds(every_pair, node_of_rank), len(node_rounds), chosen, first_look)
 
     if least_s() > ping_pong_s:
         every_pair = rounds(len(node_of_rank))
@@ -101,26 +116,31 @@ def plan_timing(
             every_pair = _some_rounds(every_pair, node_of_rank, max(1, num_fitting))
             num_timed, num_all = sum(map(len, every_pair)), math.comb(len(node_of_rank), 2)
             warnings.append(f"the budget allowed {num_timed} of {num_all} pairs of ranks to be timed")
+    kinds_of_groups = _kinds(every_pair, node_of_rank)
     by_value = [size for size in _BY_VALUE if size in sizes]
     by_value += [size for size in sizes if size not in _BY_VALUE + _NECESSARY]
     for size in by_value:
         for kind in sorted(chosen):
             if size in looked_at[kind]:
                 chosen[kind].add(size)
-                if least_s() > ping_pong_s:
+                if _least_s(kinds_of_groups, len(node_rounds), chosen, first_look) > ping_pong_s:
                     chosen[kind].remove(size)
-    groups = _groups(node_of_rank, every_pair, chosen)
-    spare_s = max(0.0, ping_pong_s - _least_s(groups, node_of_rank, first_look))
+    spare_s = max(0.0, ping_pong_s - least_s())
+    groups = [
+        TimingGroup(pairs=tuple(pairs), sizes=_sizes(kinds, chosen))
+        for pairs, kinds in zip(every_pair, kinds_of_groups, strict=True)
+    ]
+    large = _large_sizes(chosen)
+    if large:
+        groups += [TimingGroup(pairs=tuple(pairs), sizes=large) for pairs in node_rounds]
 
-    exchanges = _exchange_groups(node_of_rank)
-    exchange_s = budget_s * _EXCHANGE_SHARE
+    exchanges, bulk = _exchanges(node_of_rank, chosen, first_look, budget_s * _EXCHANGE_SHARE)
     return TimingPlan(
         groups=tuple(groups),
         slice_s=spare_s / (sum(len(group.sizes) for group in groups) * NUM_SWEEPS),
-        exchange_bytes=_exchange_bytes(node_of_rank, exchanges, chosen, first_look, exchange_s),
+        exchange_bytes=tuple(sorted({sizes[0], bulk})),
         exchanges=exchanges,
         ping_pong_s=ping_pong_s,
-        exchange_s=exchange_s,
         warnings=tuple(warnings),
     )
 
@@ -141,21 +161,39 @@ def _kind(pair: Pair, node_of_rank: Sequence[int]) -> Kind:
     return node_of_rank[pair[0]] == node_of_rank[pair[1]]
 
 
-def _groups(
-    node_of_rank: Sequence[int], every_pair: Sequence[Sequence[Pair]], chosen: Mapping[Kind, set[int]]
-) -> list[TimingGroup]:
-    """All pairs, with large messages only within nodes; then each two nodes with large ones."""
-    groups = []
-    for pairs in every_pair:
-        if all(_kind(pair, node_of_rank) for pair in pairs):
-            sizes = chosen[True]
-        else:
-            sizes = {size for kind in chosen for size in chosen[kind] if size <= _LARGEST_OF_ALL}
-        groups.append(TimingGroup(pairs=tuple(pairs), sizes=tuple(sorted(sizes))))
-    large = tuple(sorted(size for size in chosen.get(False, ()) if size > _LARGEST_OF_ALL))
-    if large:
-        groups += [TimingGroup(pairs=tuple(pairs), sizes=large) for pairs in _rounds_of_nodes(node_of_rank)]
-    return groups
+def _kinds(groups: Sequence[Sequence[Pair]], node_of_rank: Sequence[int]) -> list[frozenset[Kind]]:
+    return [frozenset(_kind(pair, node_of_rank) for pair in pairs) for pairs in groups]
+
+
+def _sizes(kinds: frozenset[Kind], chosen: Mapping[Kind, set[int]]) -> tuple[int, ...]:
+    """What a group of all pairs sends: large messages only within nodes."""
+    if kinds == {True}:
+        return tuple(sorted(chosen[True]))
+    return tuple(sorted({size for sizes in chosen.values() for size in sizes if size <= _LARGEST_OF_ALL}))
+
+
+def _large_sizes(chosen: Mapping[Kind, set[int]]) -> tuple[int, ...]:
+    """What each two nodes send each other once."""
+    return tuple(sorted(size for size in chosen.get(False, ()) if size > _LARGEST_OF_ALL))
+
+
+def _least_s(
+    kinds_of_groups: Sequence[frozenset[Kind]],
+    num_node_rounds: int,
+    chosen: Mapping[Kind, set[int]],
+    first_look: FirstLook,
+) -> float:
+    """Seconds for the least number of samples of every pair."""
+
+    def group_s(kinds: frozenset[Kind], sizes: Sequence[int]) -> float:
+        slowest_s = max(sum(first_look[kind].get(size, 0.0) for size in sizes) for kind in kinds)
+        return (MIN_SAMPLES + NUM_SWEEPS * _WARMUPS_EXPECTED) * 2 * slowest_s + NUM_SWEEPS * _SETUP_S
+
+    total_s = sum(
+        count * group_s(kinds, _sizes(kinds, chosen)) for kinds, count in Counter(kinds_of_groups).items()
+    )
+    large = _large_sizes(chosen)
+    return total_s + (num_node_rounds * group_s(frozenset({False}), large) if large else 0.0)
 
 
 def _rounds_of_nodes(node_of_rank: Sequence[int]) -> list[list[Pair]]:
@@ -181,17 +219,6 @@ def _members(node_of_rank: Sequence[int]) -> list[list[int]]:
     return members
 
 
-def _least_s(groups: Sequence[TimingGroup], node_of_rank: Sequence[int], first_look: FirstLook) -> float:
-    """Seconds for the least number of samples of every pair."""
-    round_trips = MIN_SAMPLES + NUM_SWEEPS * _WARMUPS_EXPECTED
-    total_s = 0.0
-    for group in groups:
-        kinds = {_kind(pair, node_of_rank) for pair in group.pairs}
-        slowest_s = max(sum(first_look[kind].get(size, 0.0) for size in group.sizes) for kind in kinds)
-        total_s += round_trips * 2 * slowest_s + NUM_SWEEPS * _SETUP_S
-    return total_s
-
-
 def _some_rounds(
     all_rounds: Sequence[list[Pair]], node_of_rank: Sequence[int], num_fitting: int
 ) -> list[list[Pair]]:
@@ -206,11 +233,42 @@ def _some_rounds(
     return [all_rounds[i] for i in sorted(chosen)]
 
 
-def _exchange_groups(node_of_rank: Sequence[int]) -> tuple[tuple[Pair, ...], ...]:
-    """What exchanges together: some rounds, spread, a fan from each node, a pair of each kind alone."""
+def _exchanges(
+    node_of_rank: Sequence[int], chosen: Mapping[Kind, set[int]], first_look: FirstLook, budget_s: float
+) -> tuple[tuple[ExchangeGroup, ...], int]:
+    """What exchanges together and in what size: the first choice that fits, by what tells most.
+
+    Messages that share a node are taken to share its link or memory.
+    """
+    common = set.intersection(*chosen.values())
+    last_resort = max(size for size in common if size <= _LARGEST_OF_ALL)
+    choices = [(num_rounds, size) for num_rounds, size in _EXCHANGES_BY_VALUE if size in common]
+    for num_rounds, size in [*choices, (1, last_resort)]:
+        groups = _exchange_groups(node_of_rank, num_rounds)
+        least_s = [
+            MIN_EXCHANGES
+            * max(first_look[_kind(pair, node_of_rank)][size] for pair in pairs)
+            * max(2 * num_sharing_nodes(pair, pairs, node_of_rank) for pair in pairs)
+            for pairs in groups
+        ]
+        spare_s = budget_s - sum(least_s)
+        if spare_s >= 0:
+            break
+    return tuple(
+        ExchangeGroup(pairs=pairs, slice_s=slice_s + max(0.0, spare_s) / len(groups))
+        for pairs, slice_s in zip(groups, least_s, strict=True)
+    ), size
+
+
+def _exchange_groups(node_of_rank: Sequence[int], num_rounds: int) -> tuple[tuple[Pair, ...], ...]:
+    """At most so many rounds, spread, all within nodes, a fan from each node, a pair of each kind alone."""
     all_rounds = rounds(len(node_of_rank))
-    groups = [tuple(pairs) for pairs in all_rounds[:: math.ceil(len(all_rounds) / _MOST_ROUNDS)]]
-    leaders = [ranks[0] for ranks in _members(node_of_rank)]
+    groups = [tuple(pairs) for pairs in all_rounds[:: math.ceil(len(all_rounds) / num_rounds)]]
+    members = _members(node_of_rank)
+    within = [pair for ranks in members for pair in zip(ranks[::2], ranks[1::2], strict=False)]
+    if within:
+        groups.append(tuple(within))
+    leaders = [ranks[0] for ranks in members]
     if len(leaders) > 2:
         for position, leader in enumerate(leaders):
             steps = range(1, min(_FAN, len(leaders) - 1) + 1)
@@ -221,32 +279,6 @@ def _exchange_groups(node_of_rank: Sequence[int]) -> tuple[tuple[Pair, ...], ...
             seen.add(_kind(pair, node_of_rank))
             groups.append((pair,))
     return tuple(dict.fromkeys(groups))
-
-
-def _exchange_bytes(
-    node_of_rank: Sequence[int],
-    exchanges: Sequence[Sequence[Pair]],
-    chosen: Mapping[Kind, set[int]],
-    first_look: FirstLook,
-    budget_s: float,
-) -> tuple[int, ...]:
-    """The smallest size of all, and the largest whose exchanges fit into the budget; both among the
-    ping-pongs'.
-
-    Messages that share a node are taken to share its link or memory.
-    """
-    common = set.intersection(*chosen.values())
-    candidates = [size for size in _EXCHANGE_SIZES if size in common] or [max(common)]
-
-    def takes_s(size: int) -> float:
-        total_s = 0.0
-        for pairs in exchanges:
-            slowest_s = max(first_look[_kind(pair, node_of_rank)][size] for pair in pairs)
-            total_s += 2 * slowest_s * max(num_sharing_nodes(pair, pairs, node_of_rank) for pair in pairs)
-        return total_s * MIN_EXCHANGES
-
-    bulk = next((size for size in candidates if takes_s(size) <= budget_s), candidates[-1])
-    return tuple(sorted({min(common), bulk}))
 
 
 def num_sharing_nodes(pair: Pair, pairs: Sequence[Pair], node_of_rank: Sequence[int]) -> int:

@@ -1,6 +1,13 @@
 """Schedules: allreduces written down as data, a generator per algorithm, a proof of each."""
 
-from topotune.schedule.catalog import build, groupings, schedule_candidates
+from topotune.schedule.candidates import (
+    candidates,
+    groupings,
+    native_candidates,
+    schedule_candidates,
+    shared_memory_candidates,
+)
+from topotune.schedule.catalog import build
 from topotune.schedule.document import from_document, read_schedule, to_document
 from topotune.schedule.doubling import halving_doubling, recursive_doubling
 from topotune.schedule.hierarchical import hierarchical
@@ -20,16 +27,19 @@ __all__ = [
     "Schedule",
     "Violation",
     "build",
+    "candidates",
     "double_binary_tree",
     "from_document",
     "groupings",
     "halving_doubling",
     "hierarchical",
     "interpret",
+    "native_candidates",
     "read_schedule",
     "recursive_doubling",
     "ring",
     "schedule_candidates",
+    "shared_memory_candidates",
     "to_document",
     "verify",
 ]

@@ -1,17 +1,13 @@
-"""The algorithms by name: building a verified schedule, and listing those worth considering."""
+"""The schedules by name: building them, verified."""
 
-import hashlib
 import json
-from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-import numpy as np
-
 from topotune.errors import UsageError, WrongResultError
 from topotune.schedule.doubling import halving_doubling, recursive_doubling
-from topotune.schedule.hierarchical import ACROSS, check_groups, hierarchical
-from topotune.schedule.model import Params, ParamValue, Schedule
+from topotune.schedule.hierarchical import check_groups, hierarchical
+from topotune.schedule.model import Params, Schedule
 from topotune.schedule.ring import ring
 from topotune.schedule.tree import double_binary_tree
 from topotune.schedule.verify import verify
@@ -25,11 +21,6 @@ PARAMS_OF_ALGORITHM: Final[dict[str, frozenset[str]]] = {
     "halving_doubling": frozenset(),
     "hierarchical": frozenset({"groups", "across", "pieces"}),
 }
-
-RING_CHANNELS: Final = (1, 2)
-RING_PIECES: Final = (1, 2, 4)
-TREE_PIECES: Final = (1, 2, 4, 8, 16)
-HIERARCHICAL_PIECES: Final = (1, 2, 4)
 
 
 def build(algorithm: str, params: Params, num_ranks: int) -> Schedule:
@@ -89,68 +80,3 @@ def _generate(algorithm: str, params: dict[str, Any], num_ranks: int) -> Schedul
     if named != num_ranks:
         raise UsageError(f"hierarchical: groups names {named} ranks, the schedule is for {num_ranks}")
     return hierarchical(**params)
-
-
-def schedule_candidates(num_ranks: int, node_of_rank: Sequence[int]) -> tuple[tuple[str, Params], ...]:
-    """All schedules worth considering, no two of them equal; none for a single rank.
-
-    Args:
-        num_ranks: n, 1 to 512.
-        node_of_rank: node number of each rank; length n.
-    """
-    if num_ranks == 1:
-        return ()
-    seen: set[bytes] = set()
-    candidates = []
-    for algorithm, params in _grid(num_ranks, node_of_rank):
-        identity = _identity(build(algorithm, params, num_ranks))
-        if identity not in seen:
-            seen.add(identity)
-            candidates.append((algorithm, params))
-    return tuple(candidates)
-
-
-def _grid(num_ranks: int, node_of_rank: Sequence[int]) -> Iterator[tuple[str, Params]]:
-    for channels in RING_CHANNELS:
-        for pieces in RING_PIECES:
-            yield "ring", {"channels": channels, "pieces": pieces}
-    yield "recursive_doubling", {}
-    yield "halving_doubling", {}
-    for pieces in TREE_PIECES:
-        yield "double_binary_tree", {"pieces": pieces}
-    for groups in groupings(num_ranks, node_of_rank):
-        as_value: ParamValue = [list(group) for group in groups]
-        for across in ACROSS:
-            for pieces in HIERARCHICAL_PIECES:
-                yield "hierarchical", {"groups": as_value, "across": across, "pieces": pieces}
-
-
-def groupings(num_ranks: int, node_of_rank: Sequence[int]) -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """The partitions of the ranks that a two-level algorithm may follow.
-
-    By node, where some node has several ranks and there are several nodes. Otherwise (one node, or one rank a
-    node) nothing is known below or above it, and every cut in equal blocks of neighbouring ranks is offered:
-    sockets, racks.
-    """
-    if len(node_of_rank) != num_ranks:
-        raise ValueError(f"node_of_rank names {len(node_of_rank)} ranks, not {num_ranks}")
-    ranks_of_node: dict[int, list[int]] = {}
-    for rank, node in enumerate(node_of_rank):
-        ranks_of_node.setdefault(node, []).append(rank)
-    if 1 < len(ranks_of_node) < num_ranks:
-        return (tuple(tuple(ranks) for ranks in ranks_of_node.values()),)
-    return tuple(
-        tuple(tuple(range(first, first + size)) for first in range(0, num_ranks, size))
-        for size in range(2, num_ranks)
-        if num_ranks % size == 0
-    )
-
-
-def _identity(schedule: Schedule) -> bytes:
-    """Digest of what the schedule does, whatever it is called."""
-    digest = hashlib.sha256(repr((schedule.num_ranks, schedule.chunk_bounds)).encode())
-    rows = np.stack(
-        (schedule.step, schedule.channel, schedule.src, schedule.dst, schedule.chunk, schedule.op), axis=1
-    )
-    digest.update(np.ascontiguousarray(rows).tobytes())
-    return digest.digest()

@@ -1,13 +1,14 @@
 """A Schedule: an allreduce written down as data, for given ranks, for any message size.
 
-Theory of operation. The message is cut into chunks, each a fraction of it. Transfers are rows of integer columns
-``(step, channel, src, dst, chunk, op)``. Within one channel, steps run in order; all transfers of one step read
-what stood there when the step began, and may run together. Channels are independent lanes: each chunk belongs to
-one channel, and nothing orders the steps of two channels. ``op`` says what the receiver does with what arrives:
-replace its own chunk (COPY) or combine it with its own (REDUCE).
+Theory of operation. The message is cut into chunks, each a fraction of it. Transfers are rows of integer
+columns ``(step, channel, src, dst, chunk, op)``. Within one channel, steps run in order; all transfers of one
+step read what stood there when the step began, and may run together. Channels are independent lanes: each
+chunk belongs to one channel, and nothing orders the steps of two channels. ``op`` says what the receiver does
+with what arrives: replace its own chunk (COPY) or combine it with its own (REDUCE).
 
-A transfer moves one chunk from ``src`` to ``dst``; a rank may both send and receive a chunk in one step (recursive
-doubling does), but receives each chunk at most once in a step, so that the order of reduction is part of the data.
+A transfer moves one chunk from ``src`` to ``dst``; a rank may both send and receive a chunk in one step
+(recursive doubling does), but receives each chunk at most once in a step, so that the order of reduction is
+part of the data.
 """
 
 from collections.abc import Mapping
@@ -36,8 +37,9 @@ class Schedule:
         algorithm: name in the catalogue (``ring``, ``recursive_doubling``, …).
         params: what the generator was given.
         num_ranks: n >= 1.
-        chunk_bounds: cumulative numerators of the chunks' ends over ``chunk_bounds[-1]``, starting at 0 and never
-            falling: chunk i of a message of m elements is ``[m*b[i]//D, m*b[i+1]//D)`` with ``D = b[-1]``. Shape (num_chunks + 1,).
+        chunk_bounds: cumulative numerators of the chunks' ends over ``D = chunk_bounds[-1]``, starting at 0
+            and never falling: chunk i of a message of m elements is ``[m*b[i]//D, m*b[i+1]//D)``. Shape
+            (num_chunks + 1,).
         step, channel, src, dst, chunk, op: the columns, int32, all of shape (num_transfers,), sorted by
             (channel, step).
     """

@@ -88,8 +88,8 @@ class Program:
         if code == WAIT:
             posted = self.ops[np.isin(self.ops[:, 0], _POSTS)][int(self.ops[index, 5])]
             code = int(posted[0])
-            verb = f"{chunks} to be taken by rank {peer}" if code == SEND else f"{chunks} from rank {peer}"
-            return f"{verb} (step {step})"
+            what = f"{chunks} to be taken by rank {peer}" if code == SEND else f"{chunks} from rank {peer}"
+            return f"waiting for {what} (step {step})"
         names = {
             RECEIVE: f"receiving {chunks} from rank {peer}",
             RECEIVE_SLOT: f"receiving {chunks} from rank {peer}",

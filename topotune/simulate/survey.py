@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from topotune.links.model import LinkModel
 from topotune.plan.model import DEFAULT_ALGORITHM
-from topotune.schedule.candidates import native_candidates, schedule_candidates
+from topotune.schedule.candidates import candidates
 from topotune.simulate.native import predict_candidate
 
 SCHEMA: Final = "topotune/prediction"
@@ -19,14 +19,10 @@ def survey(model: LinkModel, message_bytes: Sequence[int]) -> dict[str, Any]:
         model: fitted links.
         message_bytes: sizes, each >= 1.
     """
-    candidates = [
-        (DEFAULT_ALGORITHM, {}),
-        *schedule_candidates(model.num_ranks, model.node_of_rank),
-        *native_candidates(model.num_ranks, model.node_of_rank),
-    ]
+    named = ((DEFAULT_ALGORITHM, {}), *candidates(model.num_ranks, model.node_of_rank))
     curves = [
         (algorithm, dict(params), predict_candidate(algorithm, params, model, message_bytes).tolist())
-        for algorithm, params in candidates
+        for algorithm, params in named
     ]
     return {
         "schema": SCHEMA,

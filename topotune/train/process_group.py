@@ -211,7 +211,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         work = QueuedWork()
 
         def task() -> None:
-            work.finish(in_turn().get_future().value())
+            work.finish(_outputs(in_turn()))
 
         self._queue.submit(task, work.fail)
         return work
@@ -256,7 +256,14 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         if device_types is None and self._has_one_backend:
             # Torch would split gloo once for each device type, with the same keys in the same store: a race.
             device_types = [_CPU]
-        child = self.wrapped.split_group(new_ranks, timeout, opts, group_name, group_desc, device_types)
+        child = self.wrapped.split_group(
+            new_ranks,
+            timeout,
+            opts,
+            None if group_name is None else dist.GroupName(group_name),
+            group_desc,
+            device_types,
+        )
         if child is None or _CPU not in child._device_types:
             return child
         backends = {device.type: typed(child._get_backend(device)) for device in child._device_types}
@@ -379,6 +386,14 @@ def memory_of(tensor: torch.Tensor) -> torch.Tensor:
         flat = torch.empty(0, dtype=tensor.dtype)
         flat.set_(tensor.untyped_storage(), tensor.storage_offset(), (tensor.numel(),), (1,))
         return flat
+
+
+def _outputs(work: dist.Work) -> Any:
+    """The outputs of a work that has ended; none where torch keeps none (gloo's reduce-scatter)."""
+    try:
+        return work.get_future().value()
+    except RuntimeError:
+        return []
 
 
 def _is_async(call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

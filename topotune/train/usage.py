@@ -42,12 +42,11 @@ class UsageReport:
         self._live: list[GroupUsage] = []
         self._ended: dict[tuple[str, bool], GroupUsage] = {}
         self._outcome = "no plan was given"
-        self._process = os.getpid()
-        self._speaks = False
+        self._speaker: int | None = None
 
     def speak_for_the_job(self) -> None:
         """This process is rank 0 of the world: it prints the line at exit."""
-        self._speaks = True
+        self._speaker = os.getpid()
 
     def stay_silent(self) -> None:
         """This process is no training job: no line at exit."""
@@ -85,7 +84,7 @@ class UsageReport:
 
     def say(self) -> None:
         """At exit: write the line to TOPOTUNE_REPORT, or to stderr."""
-        if not self._speaks or os.getpid() != self._process:
+        if os.getpid() != self._speaker:  # another rank, or a process forked from rank 0
             return
         text = self.line()
         path = os.environ.get(REPORT_VARIABLE)

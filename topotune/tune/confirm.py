@@ -43,6 +43,9 @@ _OVERHEAD: Final = 1.45
 _MOST_ROUNDS: Final = 100
 """Of one point: beyond, an interval shrinks too little to matter."""
 
+_LEAST_NEED: Final = 40
+"""Rounds that a point is thought to need at least: gain and spread were seen in a few rounds only."""
+
 _PASSES: Final = 2
 """Points are visited this often, in an order drawn anew, so that a slow minute falls on all of them."""
 
@@ -345,9 +348,8 @@ def _with_rounds(
             # Half of the way to the interval's low end: the best of many looks better than it is.
             expected = math.sqrt(standing.comparison.ratio * max(standing.comparison.low, 1.0))
             log_gain = math.log(expected / (1 + min_gain))
-            rounds = max(
-                rounds, rounds_needed(log_gain, standing.log_spread, confidence=level, most=_MOST_ROUNDS)
-            )
+            needed = rounds_needed(log_gain, standing.log_spread, confidence=level, most=_MOST_ROUNDS)
+            rounds = max(rounds, needed, _LEAST_NEED)
             calls_s += _interpolated(default_s, point.message_bytes) / standing.comparison.ratio
             call_s = max(call_s, _interpolated(default_s, point.message_bytes))
         planned.append(replace(point, num_rounds=rounds, round_s=_OVERHEAD * calls_s, call_s=call_s))

@@ -184,7 +184,7 @@ def _pilot(run: _Run) -> dict[int, DefaultTime]:
         ):
             skipped_from = size
             break
-        guess_s = max(last_s, _FIRST_GUESS_S)
+        guess_s = max(_FIRST_GUESS_S, last_s * size / last_bytes)
         times_s = run.sampling.rounds("pilot", size, (DEFAULT,), 2, first_guess_s=guess_s)[:, 0]
         if np.median(times_s) > limit_s:
             skipped_from = size

@@ -117,6 +117,8 @@ class Sampling:
             times = self.bench.run(block)
             blocks.append(times)
             self._learn(block, times)
+            if not all(self._recent_s[message_bytes, arm, condition] for arm in arms):
+                first_guess_s *= 2  # every start after some arm was missed: it takes far longer than guessed
             whole.extend(row for row in times.times_s if not np.isnan(row).any())
         self._end(number, _outcome(blocks))
         return np.array(whole, dtype=np.float64).reshape(len(whole), len(arms))

@@ -2,7 +2,7 @@
 
 Theory of operation. Each size has an Optuna study over (algorithm, variant), asked and told. The
 best-predicted variant of every algorithm is asked first, in predicted order; then Optuna's sampler (TPE)
-proposes. New candidates run in heats of a few, interleaved with the default, in rungs: one round, then more
+proposes. New candidates run in heats of a few, interleaved with the default, in rungs: two rounds, then more
 for those that are not hopeless (far slower than the best so far), then more for those that are not clearly
 slower by their intervals. When all were tried, those still in contention play off until they separate. Sizes
 take turns, the one with the least time spent first, so that what small sizes leave over goes to the large
@@ -26,11 +26,11 @@ from topotune.tune.sampling import Sampling
 from topotune.tune.statistics import Comparison, Samples, log_spread, screen_arms
 from topotune.tune.trial import DEFAULT, Candidate
 
-_RUNGS: Final = (1, 3, 4)
+_RUNGS: Final = (2, 4, 4)
 """Rounds added at each rung of a heat."""
 
 _HOPELESS: Final = (4.0, 1.5, 1.5)
-"""A candidate this many times slower than the best so far goes no further; one round alone proves little."""
+"""A candidate this many times slower than the best so far goes no further; two rounds prove little."""
 
 _HEAT: Final = 4
 """New candidates that share one default in their rounds."""

@@ -20,7 +20,6 @@ import torch
 from topotune import __version__
 from topotune.bounds import NoBound, allreduce_bound
 from topotune.errors import UsageError
-from topotune.execute import native_candidates, shared_memory_candidates
 from topotune.execute.fingerprint import RankFacts, combine_facts, local_facts
 from topotune.execute.native import ALLGATHER_REDUCE_SCRATCH_BYTES
 from topotune.links import fit_links, link_classes, measure_links
@@ -36,7 +35,7 @@ from topotune.plan import (
     find_row,
     plan_to_document,
 )
-from topotune.schedule import schedule_candidates
+from topotune.schedule.candidates import candidates
 from topotune.simulate import predict_candidate
 from topotune.train.agreement import shape_of
 from topotune.tune.compare import compare_plan, comparison_to_document
@@ -189,15 +188,8 @@ def _link_model(
 
 
 def _candidates(world: World) -> list[Candidate]:
-    node_of_rank = world.nodes.node_of_rank
-    return [
-        Candidate.of(algorithm, params)
-        for algorithm, params in (
-            *schedule_candidates(world.num_ranks, node_of_rank),
-            *native_candidates(world.num_ranks, node_of_rank),
-            *shared_memory_candidates(world.num_ranks, node_of_rank),
-        )
-    ]
+    found = candidates(world.num_ranks, world.nodes.node_of_rank)
+    return [Candidate.of(algorithm, params) for algorithm, params in found]
 
 
 def _predictor(model: LinkModel | None, options: TuneOptions) -> Callable[[Candidate, int], float]:
