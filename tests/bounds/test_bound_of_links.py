@@ -155,6 +155,13 @@ def test_a_node_without_a_known_limit_only_loosens_the_bound():
     assert bound.text == "link of node b, 200 Mbit/s"
 
 
+def test_nodes_stand_round_one_fabric():
+    graph = graph_from_links(cluster([200e6] * 4, 2))
+    assert graph.vertices == ("fabric", "ranks 0-1", "ranks 2-3", "ranks 4-5", "ranks 6-7")
+    assert graph.compute == tuple(f"ranks {2 * node}-{2 * node + 1}" for node in range(4) for _ in range(2))
+    assert set(graph.capacities.values()) == {25_000_000}
+
+
 def test_one_unlimited_direction_is_no_limit():
     model = cluster([200e6] * 3, 1)
     sending = tuple(shared for shared in model.shared if "sending" in shared.name)

@@ -4,7 +4,7 @@ import link_workers
 import pytest
 from gloo_world import run_world
 
-from topotune.links.clock import fit_drift
+from topotune.links.clock import fit_drift, offset_from_pings
 
 
 @pytest.mark.gloo
@@ -29,6 +29,13 @@ def test_nobody_starts_before_the_agreed_time_and_latecomers_know_it():
         assert result["late_s"] >= 0
         assert result["woke_after_start_s"] >= result["late_s"]
         assert result["too_late_s"] >= 1.0
+
+
+def test_offset_is_that_of_the_fastest_ping_and_its_error_half_the_round_trip():
+    pings = [(1.0, 101.9, 2.0), (3.0, 103.5, 3.4), (5.0, 106.0, 6.0)]
+    offset_s, error_s = offset_from_pings(pings)
+    assert offset_s == pytest.approx(100.3)
+    assert error_s == pytest.approx(0.2)
 
 
 def test_drift_is_fitted_once_synchronisations_pin_it_down():

@@ -64,6 +64,14 @@ def test_noise_splits_nothing(seed):
     assert model.class_names == ("within a node", "between nodes")
 
 
+def test_pairs_that_drift_by_less_than_the_gap_stay_together():
+    nodes = [0, 1, 2, 3]
+    model = fit_links(
+        measured(nodes, lambda a, b: affine(8e-5 * (1 + 0.1 * a), 1e9 * (1 + 0.06 * b)), noise=0.001)
+    )
+    assert model.class_names == ("between nodes",)
+
+
 def test_fitting_is_repeatable():
     nodes = [0, 0, 1]
     measurement = measured(nodes, two_level(nodes))
@@ -144,7 +152,7 @@ def test_overhead_of_a_call_is_what_all_ranks_at_once_add():
 
 
 def test_costs_grow_beyond_the_largest_message_even_if_none_was_seen():
-    model = fit_links(measured([0, 0], lambda *_: lambda size: 5e-5, sizes=(8, 64, 1024)))
+    model = fit_links(measured([0, 0], lambda *_: lambda size: 5e-5, sizes=(8, 64, 1024), noise=0.0))
     assert np.isfinite(model.classes[0].bandwidth_bytes_per_s)
     assert model.classes[0].time_s(1024) == pytest.approx(5e-5, rel=0.05)
 

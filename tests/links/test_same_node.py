@@ -101,6 +101,12 @@ def test_ranks_of_one_node_all_see_each_other(seen):
     assert bool(warnings) == split
 
 
+def test_being_seen_one_sidedly_parts_no_others():
+    nodes, warnings = nodes_from_sight([[True, True, True], [True, True, False], [False, False, True]])
+    assert nodes == [0, 0, 1]
+    assert len(warnings) == 1
+
+
 def test_partial_sight_is_warned_of():
     nodes, warnings = nodes_from_sight([[True, True, False], [True, True, True], [False, True, True]])
     assert nodes == [0, 1, 2]

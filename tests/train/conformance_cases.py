@@ -408,7 +408,7 @@ def split_group(rank):
 @case("group.split_group", ("allreduce", RING))
 def group_split_group(rank):
     ranks = [0, 1] if rank < 2 else [2, 3]
-    # Without device_types, raw gloo splits once for the CPU and once for CUDA with the same keys, and may hang.
+    # Without device_types, raw gloo splits once for each device type with the same keys, and may hang.
     group = dist.group.WORLD.split_group(
         ranks, group_name=f"half {rank // 2}", device_types=[torch.device("cpu")]
     )

@@ -3,15 +3,17 @@
 import math
 from itertools import pairwise
 
+import numpy as np
 import pytest
-from fake_bench import FAST, RECURSIVE, TREE
+from fake_bench import FAST, RECURSIVE, TREE, FakeBench
 from hypothesis import given
 from hypothesis import strategies as st
 
 from topotune.plan.model import Bottleneck, Group, GroupShape
-from topotune.tune.confirm import Confirmation, confirmation_points, odd_between, plan_confirmation
+from topotune.tune.confirm import Confirmation, confirm, confirmation_points, odd_between, plan_confirmation
 from topotune.tune.decide import DefaultTime, Limit, confirmed_spans, decide_rows
 from topotune.tune.finalists import Conditions, choose_finalists
+from topotune.tune.sampling import Sampling
 from topotune.tune.search import Standing
 from topotune.tune.statistics import Comparison
 from topotune.tune.trial import DEFAULT
@@ -279,3 +281,22 @@ def test_confirmation_gives_up_costly_sizes_first_when_time_is_short():
 )
 def test_what_training_does_to_a_candidate_can_rule_it_out(backward, busy_ratio, problem):
     assert Conditions(backward=backward, busy_ratio=busy_ratio).problem == problem
+
+
+def test_a_machine_that_turns_slow_costs_every_point_some_rounds_and_none_all_of_them():
+    points, _ = plan_confirmation(
+        dict.fromkeys(SIZES, FAST),
+        {size: [standing(FAST, 2.0)] for size in SIZES},
+        dict.fromkeys(SIZES, 1e-3),
+        min_gain=0.02,
+        budget_s=1.0,
+    )
+    # Every call takes three times as long as it did in the search.
+    bench = FakeBench(lambda candidate, size: 3e-3 if candidate == DEFAULT else 1.5e-3)
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+    found = confirm(points, sampling, min_gain=0.02, seed=0, deadline_s=1.0)
+    assert [one.message_bytes for one in found] == [point.message_bytes for point in points]
+    rounds = [one.comparison.num_rounds for one in found]
+    assert min(rounds) > 0.3 * max(rounds)
+    assert max(rounds) < max(point.num_rounds for point in points)
+    assert bench.clock_s < 1.1

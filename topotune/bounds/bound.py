@@ -114,15 +114,13 @@ def _together(graph: CapacityGraph, parts: Sequence[frozenset[str]]) -> list[Bou
             for arc in graph.capacities
             if (arc[0] in part) == outwards and (arc[1] in part) != outwards
         ]
-        if not _is_open(graph, arcs):
-            total = sum(graph.capacities[arc] for arc in arcs)
-            facts.append(
-                Bound(
-                    s_per_byte=2 * (len(parts) - 1) / total,
-                    text=_together_in_words(graph, arcs),
-                    cut=tuple(sorted(vertex for part in parts for vertex in part & graph.hosts)),
-                )
+        facts.append(
+            Bound(
+                s_per_byte=2 * (len(parts) - 1) / sum(graph.capacities[arc] for arc in arcs),
+                text=_together_in_words(graph, arcs),
+                cut=tuple(sorted(vertex for part in parts for vertex in part & graph.hosts)),
             )
+        )
     return facts
 
 

@@ -124,18 +124,15 @@ class SynchronizedClock:
 
     def _ask(self) -> tuple[float, float]:
         ping, answer = torch.zeros(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
-        best_s, offset_s = float("inf"), 0.0
+        pings: list[tuple[float, float, float]] = []
         with self._messages.talking_to(0, "synchronising clocks"):
             for _ in range(self._num_pings):
                 receiving = self._messages.start_recv(answer, 0)
                 sent_s = time.perf_counter()
                 self._messages.start_send(ping, 0).wait()
                 receiving.wait()
-                received_s = time.perf_counter()
-                if received_s - sent_s < best_s:
-                    best_s = received_s - sent_s
-                    offset_s = float(answer) - sent_s
-        return offset_s, best_s / 2
+                pings.append((sent_s, float(answer), time.perf_counter()))
+        return offset_from_pings(pings)
 
     def _answer(self, leader: int) -> None:
         ping, answer = torch.zeros(1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
@@ -144,6 +141,16 @@ class SynchronizedClock:
                 self._messages.start_recv(ping, leader).wait()
                 answer[0] = time.perf_counter()
                 self._messages.start_send(answer, leader).wait()
+
+
+def offset_from_pings(pings: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
+    """Offset of the other clock and the bound on its error, both from the fastest ping; seconds.
+
+    Args:
+        pings: (sent, what the other clock showed, received) of each, the outer two on the own clock.
+    """
+    sent_s, answer_s, received_s = min(pings, key=lambda ping: ping[2] - ping[0])
+    return answer_s - (sent_s + received_s) / 2, (received_s - sent_s) / 2
 
 
 def fit_drift(history: Sequence[tuple[float, float, float]]) -> tuple[float, float]:

@@ -186,7 +186,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         if self._plans_cpu is None:
             self._plans_cpu = self._read_config()
         forward = self._forwards[call.method]
-        if call.way == "direct" or not self._is_on_cpu(args, kwargs):
+        if not self._is_on_cpu(args, kwargs):
             self._usage.count(call.collective, DEFAULT)
             return forward(*args, **kwargs)
         if self._queue.idle:

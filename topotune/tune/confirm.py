@@ -46,9 +46,13 @@ _MOST_ROUNDS: Final = 100
 _LEAST_NEED: Final = 40
 """Rounds that a point is thought to need at least: gain and spread were seen in a few rounds only."""
 
+_LARGEST_SHARE: Final = 0.25
+"""Of the time for confirmation: what one size among several may take."""
+
 _PASSES: Final = 2
 """Points are visited this often, in an order drawn anew, so that a slow minute falls on all of them."""
 
+_INSTANT_S: Final = 1e-9
 _FEWEST_NULL_TRIALS, _MOST_NULL_TRIALS = 4, 60
 
 
@@ -167,22 +171,27 @@ def plan_confirmation(
     Each point needs the more rounds the smaller its gain is against its spread, and costs the more the longer
     its calls are. Time is shared so that the sum of needs per round is least: rounds in proportion to the
     root of need over cost, between the fewest with which an interval can be bounded and 100. If the fewest do
-    not fit, sizes are given up (they keep the default), the one with the most time per gain first.
+    not fit, or one size would take more than a quarter of the time with its fewest, sizes are given up (they
+    keep the default), the one with the most time per gain first.
 
     Returns:
         the points, and the finalists that are left.
     """
     kept = dict(finalists)
-    while True:
+    while departing := [size for size, one in kept.items() if one != DEFAULT]:
         points = _with_rounds(confirmation_points(kept), kept, standings, default_s, min_gain)
         fewest = minimum_rounds(corrected(CONFIDENCE, num_comparisons(points))) + 2
-        if fewest * sum(point.round_s for point in points) <= budget_s or not points:
-            return _shared_out(points, fewest, budget_s), kept
-        departing = {size: one for size, one in kept.items() if one != DEFAULT}
         costliest = max(
-            departing, key=lambda size: default_s[size] / math.log(_standing(standings[size], kept[size]))
+            departing, key=lambda size: default_s[size] / math.log(_ratio(standings[size], finalists[size]))
         )
-        kept[costliest] = DEFAULT
+        without = {**kept, costliest: DEFAULT}
+        others = _with_rounds(confirmation_points(without), without, standings, default_s, min_gain)
+        least_s = fewest * sum(point.round_s for point in points)
+        own_s = least_s - fewest * sum(point.round_s for point in others)
+        if least_s <= budget_s and (len(departing) == 1 or own_s <= _LARGEST_SHARE * budget_s):
+            return _shared_out(points, fewest, budget_s), kept
+        kept = without
+    return [], kept
 
 
 def num_comparisons(points: Sequence[Point]) -> int:
@@ -201,31 +210,41 @@ def confirm(
 ) -> list[Confirmation]:
     """Run all points on fresh samples and judge them together, ascending.
 
+    Where calls take longer than planned, all that is still to be run is cut in proportion, whatever was seen.
     A candidate with a wrong result at a point, and a point that time ran out for, did not pass.
     """
     collected: dict[Point, list[Samples]] = {point: [] for point in points}
     arms_of: dict[Point, tuple[Candidate, ...]] = {}
-    for turn in range(_PASSES):
-        for index in sampling.rng.permutation(len(points)):
-            point = points[int(index)]
-            share = point.num_rounds * (turn + 1) // _PASSES - point.num_rounds * turn // _PASSES
-            if share == 0 or sampling.now_s() + share * point.round_s > deadline_s:
-                continue
-            if point not in arms_of:
-                exact = [one for one in point.candidates if sampling.check(one, point.message_bytes) is None]
-                arms_of[point] = (DEFAULT, *exact)
-            arms = arms_of[point]
-            if len(arms) > 1:
-                times_s = sampling.rounds(
-                    "confirm",
-                    point.message_bytes,
-                    arms,
-                    share,
-                    first_guess_s=point.call_s,
-                    until_s=deadline_s,
-                )
-                collected[point].append(times_s)
-            after_point()
+    visits = [
+        (points[int(index)], _share(points[int(index)].num_rounds, turn))
+        for turn in range(_PASSES)
+        for index in sampling.rng.permutation(len(points))
+    ]
+    started_s, planned_s = sampling.now_s(), 0.0
+    left_s = sum(rounds * point.round_s for point, rounds in visits)
+    for point, rounds in visits:
+        now_s = sampling.now_s()
+        slowness = (now_s - started_s) / planned_s if planned_s else 1.0
+        affordable = int(rounds * min(1.0, (deadline_s - now_s) / max(_INSTANT_S, slowness * left_s)))
+        left_s -= rounds * point.round_s
+        if affordable < 1:
+            continue
+        planned_s += affordable * point.round_s
+        if point not in arms_of:
+            exact = [one for one in point.candidates if sampling.check(one, point.message_bytes) is None]
+            arms_of[point] = (DEFAULT, *exact)
+        arms = arms_of[point]
+        if len(arms) > 1:
+            times_s = sampling.rounds(
+                "confirm",
+                point.message_bytes,
+                arms,
+                affordable,
+                first_guess_s=point.call_s,
+                until_s=deadline_s,
+            )
+            collected[point].append(times_s)
+        after_point()
     level = corrected(CONFIDENCE, num_comparisons(points))
     confirmations = []
     for point, passes in collected.items():
@@ -244,6 +263,11 @@ def confirm(
                 )
             )
     return confirmations
+
+
+def _share(num_rounds: int, turn: int) -> int:
+    """Rounds of one pass: whole numbers that add up."""
+    return num_rounds * (turn + 1) // _PASSES - num_rounds * turn // _PASSES
 
 
 def clears(comparison: Comparison, min_gain: float) -> bool:
@@ -363,5 +387,5 @@ def _interpolated(default_s: Mapping[int, float], message_bytes: int) -> float:
     return math.exp(float(np.interp(math.log(message_bytes), [math.log(size) for size in sizes], times)))
 
 
-def _standing(standings: Sequence[Standing], candidate: Candidate) -> float:
+def _ratio(standings: Sequence[Standing], candidate: Candidate) -> float:
     return next(one.comparison.ratio for one in standings if one.candidate == candidate)

@@ -176,12 +176,12 @@ def _pilot(run: _Run) -> dict[int, DefaultTime]:
     defaults: dict[int, DefaultTime] = {}
     unsteady: list[int] = []
     last_bytes, last_s = run.options.sizes[0], 0.0
+    # Where the links took long, the pilot takes from the search.
+    deadline_s = max(run.ends_s(_PILOT_ENDS), run.sampling.now_s() + run.ends_s(_PILOT_ENDS / 2))
     skipped_from = None
     for size in run.options.sizes:
         # Half of proportional growth: small sizes cost latency, which does not grow.
-        if last_s * max(1.0, size / last_bytes / 2) > limit_s or run.sampling.now_s() > run.ends_s(
-            _PILOT_ENDS
-        ):
+        if last_s * max(1.0, size / last_bytes / 2) > limit_s or run.sampling.now_s() > deadline_s:
             skipped_from = size
             break
         guess_s = max(_FIRST_GUESS_S, last_s * size / last_bytes)
