@@ -109,9 +109,10 @@ def odd_tensors(rank, num_ranks, store):
     results += [inference.tolist(), strided.tolist(), inference.is_inference()]
     late = torch.inference_mode()(torch.ones)(4)
     dist.all_reduce(late, async_op=True).wait()
-    leaf = torch.nn.Parameter(torch.ones(4))
+    leaf, gaps = torch.nn.Parameter(torch.ones(4)), torch.ones(4, 2)[:, 0]
     dist.all_reduce(leaf)
-    version, scalar = leaf._version, torch.tensor(1.0)
+    dist.all_reduce(gaps)
+    version, scalar = leaf._version + gaps._version, torch.tensor(1.0)
     dist.all_reduce(scalar)
     base = torch.zeros(10)
     base[3:7] = 1

@@ -33,11 +33,30 @@ def test_verdicts_are_those_of_the_contract(low, high, verdict):
     assert verdict_of(low, high) == verdict
 
 
-def test_ends_and_an_odd_middle_of_every_row_are_compared():
-    sizes = sizes_to_compare(ROWS)
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [
+        ([(1024, 4097)], [2052]),
+        ([(1024, 4096), (4096, 8193)], [2044, 5796, 8192]),
+        ([(1024, 3001)], [1756, 3000]),
+        ([(1024, 1025)], []),
+        ([(1025, 1027)], []),
+    ],
+    ids=["ends are usual sizes", "the same goes on", "an end of its own", "one size", "no whole element"],
+)
+def test_ends_and_an_odd_middle_of_every_row_are_compared(bounds, expected):
+    planned = [
+        Row(min_bytes=low, max_bytes=high, algorithm=FAST.algorithm, params=FAST.params)
+        for low, high in bounds
+    ]
+    rows = [
+        Row(min_bytes=0, max_bytes=bounds[0][0], algorithm="default"),
+        *planned,
+        Row(min_bytes=bounds[-1][1], max_bytes=None, algorithm="default"),
+    ]
+    sizes = sizes_to_compare(rows)
     assert set(DEFAULT_SIZES) <= set(sizes)
-    assert sorted(set(sizes) - set(DEFAULT_SIZES)) == [2052]
-    assert {1024, 4096} <= set(sizes)
+    assert sorted(set(sizes) - set(DEFAULT_SIZES)) == expected
 
 
 def compare(true_s, *, sizes=(1024, 4096, 65536), budget_s=10.0, **fake):

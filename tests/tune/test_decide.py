@@ -300,3 +300,17 @@ def test_a_machine_that_turns_slow_costs_every_point_some_rounds_and_none_all_of
     assert min(rounds) > 0.3 * max(rounds)
     assert max(rounds) < max(point.num_rounds for point in points)
     assert bench.clock_s < 1.1
+
+
+def test_one_long_size_does_not_starve_the_others():
+    default_s = {K: 1e-3, 4 * K: 1e-3, 16 * K: 0.1}
+    standings = {size: [standing(FAST, 2.0)] for size in default_s}
+    points, kept = plan_confirmation(
+        dict.fromkeys(default_s, FAST), standings, default_s, min_gain=0.02, budget_s=6.0
+    )
+    assert kept == {K: FAST, 4 * K: FAST, 16 * K: DEFAULT}
+    assert {point.num_rounds for point in points if point.message_bytes <= 4 * K} == {100}
+    # Alone, it gets all the time there is.
+    points, kept = plan_confirmation({16 * K: FAST}, standings, default_s, min_gain=0.02, budget_s=12.0)
+    assert kept == {16 * K: FAST}
+    assert all(point.num_rounds >= 9 for point in points)

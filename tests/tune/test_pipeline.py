@@ -135,7 +135,8 @@ def test_a_size_whose_default_takes_over_a_hundredth_of_the_budget_is_not_search
     assert {block.message_bytes for block in bench.blocks if len(block.arms) > 1} <= set(range(1 << 20))
     assert chosen_at(choice.rows, 1 << 26).algorithm == "default"
     assert any(
-        warning.startswith("from 64 MiB on the default takes too large") for warning in choice.warnings
+        warning.startswith("from 64 MiB on one call of the default takes over 1% of the budget of 2 s")
+        for warning in choice.warnings
     )
 
 

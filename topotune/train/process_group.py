@@ -162,16 +162,15 @@ class ProcessGroupTopotune(dist.ProcessGroup):
             # What it failed with reaches whoever holds it; here only its end counts.
             with suppress(RuntimeError):
                 work.wait()
-        contiguous = tensor.is_contiguous()
-        flat = memory_of(tensor) if contiguous else tensor.detach().contiguous().view(-1)
+        memory = memory_of(tensor)
+        flat = memory.contiguous().view(-1)
         if algorithm is not None and self._reduce_planned(algorithm, flat, options.reduceOp.op):
             self._usage.count("allreduce", algorithm.name)
         else:
             self._usage.count("allreduce", DEFAULT)
             self.wrapped.allreduce([flat], options).wait()
-        if not contiguous:
-            with torch.inference_mode(tensor.is_inference()), torch.no_grad():
-                tensor.copy_(flat.view(tensor.shape))
+        if flat.data_ptr() != memory.data_ptr():
+            memory.copy_(flat.view(memory.shape))
 
     def _reduce_planned(self, algorithm: Algorithm, flat: torch.Tensor, op: Any) -> bool:
         try:
@@ -186,7 +185,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         if self._plans_cpu is None:
             self._plans_cpu = self._read_config()
         forward = self._forwards[call.method]
-        if not self._is_on_cpu(args, kwargs):
+        if call.way == "direct" or not self._is_on_cpu(args, kwargs):
             self._usage.count(call.collective, DEFAULT)
             return forward(*args, **kwargs)
         if self._queue.idle:
@@ -381,11 +380,14 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def memory_of(tensor: torch.Tensor) -> torch.Tensor:
-    """A contiguous tensor's memory as a flat tensor: no gradient, version counter or inference flag."""
+    """The same numbers in the same place, without the tensor's gradient, version counter or inference flag.
+
+    Gloo reduces memory that autograd knows nothing of, and programs may rely on it.
+    """
     with torch.inference_mode(False):
-        flat = torch.empty(0, dtype=tensor.dtype)
-        flat.set_(tensor.untyped_storage(), tensor.storage_offset(), (tensor.numel(),), (1,))
-        return flat
+        memory = torch.empty(0, dtype=tensor.dtype)
+        memory.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride())
+        return memory
 
 
 def _outputs(work: dist.Work) -> Any:

@@ -50,7 +50,7 @@ class UsageReport:
 
     def stay_silent(self) -> None:
         """This process is no training job: no line at exit."""
-        self._speaks = False
+        self._speaker = None
 
     def set_outcome(self, outcome: str) -> None:
         """What became of the plan: ``plan /path used``, or why none was."""

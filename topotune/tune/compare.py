@@ -71,16 +71,22 @@ def verdict_of(low: float, high: float) -> Verdict:
 def sizes_to_compare(rows: Sequence[Row]) -> tuple[int, ...]:
     """The usual sizes, and both ends and the middle of every row that is not default; ascending.
 
-    The middle is an odd number of elements.
+    The middle is an odd number of elements. An end where the same algorithm goes on is none.
     """
     sizes = set(DEFAULT_SIZES)
-    for row in rows:
+    for row, following in zip(rows, [*rows[1:], None], strict=True):
         if row.algorithm == DEFAULT_ALGORITHM or row.max_bytes is None:
             continue
         first = max(ELEMENT_BYTES, -(-row.min_bytes // ELEMENT_BYTES) * ELEMENT_BYTES)
         last = (row.max_bytes - 1) // ELEMENT_BYTES * ELEMENT_BYTES
+        if last < first:
+            continue
+        goes_on = following is not None and (following.algorithm, following.params) == (
+            row.algorithm,
+            row.params,
+        )
         middle = odd_between(first, last) if first < last else None
-        sizes.update(size for size in (first, middle, last) if size is not None and size >= first)
+        sizes.update(size for size in (first, middle, None if goes_on else last) if size is not None)
     return tuple(sorted(sizes))
 
 

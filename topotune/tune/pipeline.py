@@ -178,16 +178,20 @@ def _pilot(run: _Run) -> dict[int, DefaultTime]:
     last_bytes, last_s = run.options.sizes[0], 0.0
     # Where the links took long, the pilot takes from the search.
     deadline_s = max(run.ends_s(_PILOT_ENDS), run.sampling.now_s() + run.ends_s(_PILOT_ENDS / 2))
-    skipped_from = None
+    stopped: tuple[int, str] | None = None
+    too_long = f"one call of the default takes over {_LONGEST_CALL:.0%} of"
     for size in run.options.sizes:
         # Half of proportional growth: small sizes cost latency, which does not grow.
-        if last_s * max(1.0, size / last_bytes / 2) > limit_s or run.sampling.now_s() > deadline_s:
-            skipped_from = size
+        if last_s * max(1.0, size / last_bytes / 2) > limit_s:
+            stopped = (size, too_long)
+            break
+        if run.sampling.now_s() > deadline_s:
+            stopped = (size, "there is no time within")
             break
         guess_s = max(_FIRST_GUESS_S, last_s * size / last_bytes)
         times_s = run.sampling.rounds("pilot", size, (DEFAULT,), 2, first_guess_s=guess_s)[:, 0]
         if np.median(times_s) > limit_s:
-            skipped_from = size
+            stopped = (size, too_long)
             break
         num_rounds = max(1, min(_PILOT_ROUNDS, int(limit_s / np.median(times_s))))
         more_s = run.sampling.rounds("pilot", size, (DEFAULT,), num_rounds, first_guess_s=guess_s)[:, 0]
@@ -198,9 +202,9 @@ def _pilot(run: _Run) -> dict[int, DefaultTime]:
         if relative_spread(times_s) > _SCATTERED:
             unsteady.append(size)
         run.report("pilot")
-    if skipped_from is not None:
+    if stopped is not None:
         run.warnings.append(
-            f"from {format_bytes(skipped_from)} on the default takes too large a share of the budget of "
+            f"from {format_bytes(stopped[0])} on {stopped[1]} the budget of "
             f"{format_seconds(run.options.budget_s)}: such sizes were not searched and keep the default"
         )
     if unsteady:
