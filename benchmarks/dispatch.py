@@ -3,11 +3,11 @@
     python benchmarks/dispatch.py [--blocks 300] [--calls 20] [--json]
 
 Times ``dist.all_reduce`` on a ``topotune`` group and on a raw ``gloo`` group of the same ranks, in blocks
-that alternate in random order, and prints the difference per call ("cost"): the median over pairs of blocks with
-a bootstrap interval. The rows say what the call meets: no plan at all, or a plan whose row for this size is the
-default. Two more rows show other collectives. A collective ends with its slowest rank, so a block counts as
-its slowest rank's time. "work" is the same difference in CPU time of the calling thread: with more runnable
-threads than processors the clock shows mostly whom the kernel ran, and this stays true.
+that alternate in random order, and prints the difference per call ("cost"): the median over pairs of blocks
+with a bootstrap interval. The rows say what the call meets: no plan at all, or a plan whose row for this size
+is the default. Two more rows show other collectives. A collective ends with its slowest rank, so a block
+counts as its slowest rank's time. "work" is the same difference in CPU time of the calling thread: with more
+runnable threads than processors the clock shows mostly whom the kernel ran.
 """
 
 import argparse
@@ -38,7 +38,7 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One row of the table; times in µs per call. ``work_us`` is the cost in the calling thread's CPU time."""
+    """One row of the table; times in µs per call, ``work_us`` by the calling thread's CPU clock."""
 
     ranks: int
     call: str

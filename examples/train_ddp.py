@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--plan", help="plan.json (default: TOPOTUNE_PLAN)")
     parser.add_argument("--steps", type=int, default=60, help="steps of each copy (default 60)")
     parser.add_argument(
-        "--width", type=int, default=64, help="width of the model (default 64: 0.1 M parameters)"
+        "--width", type=int, default=32, help="width of the model (default 32: 36 thousand parameters)"
     )
     parser.add_argument("--depth", type=int, default=2, help="layers (default 2)")
     parser.add_argument("--batch-size", type=int, default=4, help="sequences a rank and step (default 4)")

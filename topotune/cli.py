@@ -74,13 +74,14 @@ def main() -> None:
         _fail(error.message, error.hint, error.exit_code)
     except TyperException as error:
         _fail(error.format_message(), "topotune --help, or topotune VERB --help", UsageError.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        print("interrupted", file=sys.stderr)
-        _leave(INTERRUPTED)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
     except BrokenPipeError:
         # whoever read our output has left; what is still buffered has nowhere to go
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _leave(1)
+    if code == INTERRUPTED:
+        print("interrupted", file=sys.stderr)
     _leave(code if isinstance(code, int) else 0)
 
 

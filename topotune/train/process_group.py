@@ -114,7 +114,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
     @property
     def calls(self) -> Counter[tuple[str, str]]:
         """Number of calls so far by (collective, algorithm); ``default`` is the wrapped backend's own."""
-        return Counter(self._usage.calls)
+        return self._usage.total()
 
     def set_agreement(self, agreement: Agreement) -> None:
         """Take what the ranks have agreed on; once, when the group is made."""
@@ -130,16 +130,17 @@ class ProcessGroupTopotune(dist.ProcessGroup):
 
     def allreduce(self, tensors: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         """Reduce in place: by the plan's algorithm for this size, else by the wrapped backend."""
-        options = args[0] if args and isinstance(args[0], AllreduceOptions) else _options(*args, **kwargs)
+        options = args[0] if args and type(args[0]) is AllreduceOptions else _options(*args, **kwargs)
         if isinstance(tensors, torch.Tensor):
             tensors = [tensors]
         if self._plans_cpu is None:
-            self._plans_cpu = self._read_config()
-        if len(tensors) != 1 or not self._plans_cpu or not is_plain(tensors[0]):
+            self._read_config()
+        if len(tensors) != 1 or not self._plans_cpu:
             return self._forward(_ALLREDUCE, tensors, options)
         tensor = tensors[0]
         algorithm = self._allreduce.choose(tensor.numel() * tensor.element_size())
-        if algorithm is None and tensor.is_contiguous():
+        is_dense = tensor.layout is torch.strided and tensor.is_contiguous()
+        if (algorithm is None and is_dense) or not is_plain(tensor):
             return self._forward(_ALLREDUCE, tensors, options)
         before = self._take_in_flight()
         if not options.asyncOp:
@@ -183,19 +184,20 @@ class ProcessGroupTopotune(dist.ProcessGroup):
     def _forward(self, call: Call, *args: Any, **kwargs: Any) -> Any:
         """A call of the wrapped backend: straight to it, or behind what is in the queue."""
         if self._plans_cpu is None:
-            self._plans_cpu = self._read_config()
+            self._read_config()
         forward = self._forwards[call.method]
-        if call.way == "direct" or not self._is_on_cpu(args, kwargs):
-            self._usage.count(call.collective, DEFAULT)
-            return forward(*args, **kwargs)
-        if self._queue.idle:
-            self._usage.count(call.collective, DEFAULT)
-            work = forward(*args, **kwargs)
-            if self._allreduce.active and _is_async(call, args, kwargs):
-                self._drop_ended()
-                self._in_flight.append(work)
+        is_ordered = call.way != "direct" and (self._has_one_backend or _is_on_cpu(args, kwargs))
+        if is_ordered and not self._queue.idle:
+            return self._forward_behind(
+                call, partial(forward, *args, **kwargs), _is_async(call, args, kwargs)
+            )
+        self._usage.straight[call.collective] += 1
+        if is_ordered and self._allreduce.active and _is_async(call, args, kwargs):
+            self._remember(work := forward(*args, **kwargs))
             return work
-        return self._forward_behind(call, partial(forward, *args, **kwargs), _is_async(call, args, kwargs))
+        # Nothing between gloo's start and the caller's wait: a waker that goes on makes the kernel wake gloo's
+        # thread on another processor, which costs 50 µs where that one sleeps (seen on a virtual machine).
+        return forward(*args, **kwargs)
 
     def _forward_behind(self, call: Call, forward: Callable[[], Any], is_async: bool) -> Any:
         def in_turn() -> Any:
@@ -215,26 +217,17 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         self._queue.submit(task, work.fail)
         return work
 
-    def _is_on_cpu(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        if self._has_one_backend:
-            return True
-        values = (*args, *kwargs.values())
-        tensor = _first_tensor(values)
-        if tensor is not None:
-            return tensor.is_cpu
-        # A barrier has no tensor; torch runs it by the default backend unless it names a device.
-        device = next((value.device for value in values if getattr(value, "device", None) is not None), None)
-        return device is not None and device.type == "cpu"
-
     def _take_in_flight(self) -> tuple[Any, ...]:
         """What the wrapped backend was given and may not have ended yet; forgotten here."""
         taken = tuple(self._in_flight)
         self._in_flight.clear()
         return taken
 
-    def _drop_ended(self) -> None:
+    def _remember(self, work: dist.Work) -> None:
+        """The wrapped backend has begun this; an algorithm of the plan must wait for it."""
         while self._in_flight and self._in_flight[0].is_completed():
             self._in_flight.popleft()
+        self._in_flight.append(work)
 
     # Life.
 
@@ -313,8 +306,8 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         timeout: timedelta = self._cpu_gloo.options._timeout
         return timeout
 
-    def _read_config(self) -> bool:
-        """Whether CPU collectives are ours; torch knows the form only after the group was made.
+    def _read_config(self) -> None:
+        """Find out whether CPU collectives are ours; torch knows the form only after the group was made.
 
         Raises:
             UsageError: the form names a backend for a device that topotune wraps another one for.
@@ -322,7 +315,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         try:
             form = dist.get_backend_config(self)
         except (ValueError, TypeError):  # what torch says of a group that is in none of its tables
-            return True
+            form = "cpu:topotune"
         named = dict(part.split(":") for part in form.split(","))
         for device, backend in named.items():
             wrapped = self._wrapped_names.get(device)
@@ -332,7 +325,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
                     f"where topotune wraps {wrapped or 'nothing'}",
                     hint="make a group of its own for that device",
                 )
-        return named.get("cpu") == "topotune"
+        self._plans_cpu = named.get("cpu") == "topotune"
 
 
 def kind_of_group(size: int) -> str:
@@ -407,6 +400,16 @@ def _is_async(call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> boo
         if is_async is not None:
             return bool(is_async)
     return True
+
+
+def _is_on_cpu(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    values = (*args, *kwargs.values())
+    tensor = _first_tensor(values)
+    if tensor is not None:
+        return tensor.is_cpu
+    # A barrier has no tensor; torch runs it by the default backend unless it names a device.
+    device = next((value.device for value in values if getattr(value, "device", None) is not None), None)
+    return device is not None and device.type == "cpu"
 
 
 def _first_tensor(values: Any) -> torch.Tensor | None:

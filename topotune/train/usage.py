@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from topotune.files import write_whole
+from topotune.plan.algorithms import DEFAULT
 
 REPORT_VARIABLE: Final = "TOPOTUNE_REPORT"
 
@@ -22,17 +23,24 @@ class GroupUsage:
         planned: whether a plan's table was used.
         calls: number of calls by (collective, algorithm); the wrapped backend's own algorithm is ``default``.
         lock: held to change ``calls``.
+        straight: number of calls by collective that went straight to the wrapped backend, not in ``calls``.
+            Only callers count here, one at a time as a process group demands anyway, so it needs no lock.
     """
 
     kind: str
     planned: bool = False
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    straight: Counter[str] = field(default_factory=Counter)
 
     def count(self, collective: str, algorithm: str) -> None:
         """One call more; the caller's thread and the queue's both count."""
         with self.lock:
             self.calls[collective, algorithm] += 1
+
+    def total(self) -> Counter[tuple[str, str]]:
+        """All calls by (collective, algorithm)."""
+        return self.calls + Counter({(name, DEFAULT): count for name, count in self.straight.items()})
 
 
 class UsageReport:
@@ -67,18 +75,18 @@ class UsageReport:
         self._live.remove(usage)
         key = (usage.kind, usage.planned)
         self._ended.setdefault(key, GroupUsage(kind=usage.kind, planned=usage.planned)).calls.update(
-            usage.calls
+            usage.total()
         )
 
     def calls(self) -> Counter[tuple[str, str]]:
         """The calls of all groups together, by (collective, algorithm)."""
-        return sum((usage.calls for usage in (*self._ended.values(), *self._live)), Counter())
+        return sum((usage.total() for usage in (*self._ended.values(), *self._live)), Counter())
 
     def line(self) -> str:
         """The line, without its end."""
         merged: dict[str, Counter[tuple[str, str]]] = {}
         for usage in (*self._ended.values(), *self._live):
-            merged.setdefault(usage.kind, Counter()).update(usage.calls)
+            merged.setdefault(usage.kind, Counter()).update(usage.total())
         groups = "; ".join(f"{kind}: {_calls_text(calls)}" for kind, calls in merged.items())
         return f"topotune: {self._outcome}; {groups}" if groups else f"topotune: {self._outcome}"
 

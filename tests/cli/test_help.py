@@ -1,0 +1,50 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import topotune
+
+from topotune.cli import app
+
+REPOSITORY = Path(__file__).parents[2]
+VERBS = [command.callback.__name__ for command in app.registered_commands if command.callback]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_with_an_example(tmp_path, verb):
+    done = topotune(verb, "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert f"Example: topotune {verb}" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_is_in_the_readme(verb):
+    assert f"`topotune {verb}" in (REPOSITORY / "README.md").read_text()
+
+
+def test_help_imports_nothing_heavy():
+    script = (
+        "import sys; sys.argv = ['topotune', '--help']\n"
+        "import topotune.cli\n"
+        "try: topotune.cli.main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'numpy', 'scipy', 'pandas', 'optuna', 'pydantic', 'psutil', 'pynvml', 'pyroute2'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_topotune_alone_says_what_there_is(tmp_path):
+    done = topotune(cwd=tmp_path)
+    said = done.stdout + done.stderr
+    assert all(f"  {verb}" in said for verb in VERBS)
+
+
+def test_the_version_is_the_packages(tmp_path):
+    from topotune import __version__
+
+    assert topotune("--version", cwd=tmp_path).stdout == f"topotune {__version__}\n"

@@ -1,0 +1,228 @@
+"""The main job and what follows it, as a user runs them: real ranks, real files, real signals."""
+
+import json
+import os
+import pty
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jsonschema
+import psutil
+import pytest
+from command_line import environment, topotune
+
+from topotune.documents import json_schema
+from topotune.plan import load_plan
+
+REPOSITORY = Path(__file__).parents[2]
+QUICK = ("--budget", "4s", "--sizes", "1K,64K")
+
+pytestmark = pytest.mark.gloo
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """A folder with a plan, and what ``tune --json`` printed when it was made."""
+    folder = tmp_path_factory.mktemp("tuned")
+    done = topotune("tune", "--nproc-per-node", "2", *QUICK, "--json", "-o", "plan.json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder, done
+
+
+def test_tune_prints_one_json_document_which_is_the_plan_it_wrote(tuned):
+    folder, done = tuned
+    document = json.loads(done.stdout)
+    assert document == json.loads((folder / "plan.json").read_bytes())
+    jsonschema.validate(document, json_schema("plan"))
+    plan = load_plan(folder / "plan.json")
+    assert plan.fingerprint.hard.world_size == 2
+    rows = plan.groups[0].allreduce
+    assert rows is not None
+    assert rows[0].min_bytes == 0
+    assert rows[-1].max_bytes is None
+
+
+def test_no_progress_bar_stands_on_a_stderr_that_is_no_terminal(tuned):
+    _, done = tuned
+    assert done.stderr == ""
+
+
+def test_the_journal_beside_the_plan_holds_the_trials(tuned):
+    from topotune.tune.journal import read_journal
+
+    folder, _ = tuned
+    assert read_journal(folder / "plan.journal.jsonl").finished
+
+
+def test_compare_and_show_read_the_plan_that_tune_wrote(tuned):
+    folder, _ = tuned
+    done = topotune("compare", "plan.json", "--sizes", "1K,64K", "--budget", "4s", "--json", cwd=folder)
+    document = json.loads(done.stdout)
+    assert [row["message_bytes"] for row in document["rows"]] == [1024, 65536]
+    slower = any(row["verdict"] == "slower" for row in document["rows"])
+    assert done.returncode == (3 if slower else 0), done.stderr
+    shown = topotune("show", "plan.json", cwd=folder)
+    assert shown.returncode == 0
+    assert "plan for 2 ranks" in shown.stdout
+    assert all(len(line) <= 160 for line in shown.stdout.splitlines())
+
+
+def test_tune_renews_a_plan_of_its_own_making_for_people_to_read(tuned):
+    folder, _ = tuned
+    before = (folder / "plan.json").read_bytes()
+    done = topotune("tune", "--nproc-per-node", "2", *QUICK, "-o", "plan.json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "plan.json").read_bytes() != before
+    for words in ("allreduce, 2 ranks on 1 node", "message size", "use it", "topotune run --plan plan.json"):
+        assert words in done.stdout
+
+
+def test_a_job_under_the_plan_says_that_it_is_used(tuned):
+    folder, _ = tuned
+    job = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    job += [str(REPOSITORY / "examples" / "train_ddp.py"), "--steps", "4"]
+    done = topotune("run", "--plan", "plan.json", "--", *job, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    losses = [line.split("loss")[1] for line in done.stdout.splitlines() if "loss" in line]
+    assert len(losses) == 2
+    assert losses[0] == losses[1]
+    assert "plan.json is used" in done.stderr
+
+
+def test_the_notebook_runs_on_the_plan(tuned, monkeypatch):
+    folder, _ = tuned
+    monkeypatch.setenv("TOPOTUNE_PLAN", str(folder / "plan.json"))
+    names = runpy.run_path(str(REPOSITORY / "notebooks" / "first_plan.py"))
+    assert names["rows"]["min_bytes"].iloc[0] == 0
+
+
+def test_ranks_of_torchrun_are_joined_and_one_of_them_prints(tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "topotune", "measure", "--budget", "1s", "--json"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120, check=True
+    )
+    assert json.loads(done.stdout)["num_ranks"] == 2
+
+
+def test_measured_links_are_written_shown_and_simulated(tmp_path):
+    done = topotune("measure", "--nproc-per-node", "3", "--budget", "2s", "-o", "links.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "3 ranks on 1 node" in done.stdout
+    jsonschema.validate(json.loads((tmp_path / "links.json").read_bytes()), json_schema("measurement"))
+    assert topotune("show", "links.json", cwd=tmp_path).stdout == done.stdout
+    simulated = topotune("simulate", "links.json", "--sizes", "1K,1M", "--json", cwd=tmp_path)
+    document = json.loads(simulated.stdout)
+    for size in document["sizes"]:
+        algorithms = [prediction["algorithm"] for prediction in size["predictions"]]
+        assert {"default", "ring", "recursive_doubling", "native_reduce_broadcast", "shm"} <= set(algorithms)
+        times = [prediction["time_s"] for prediction in size["predictions"]]
+        assert times == sorted(times)
+        assert times[0] > 0
+
+
+def test_a_progress_bar_with_the_time_left_stands_on_a_terminal(tmp_path):
+    master, terminal = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "topotune", "measure", "--nproc-per-node", "2", "--budget", "2s"],
+        cwd=tmp_path,
+        env={**environment(), "TERM": "xterm"},
+        stdout=subprocess.DEVNULL,
+        stderr=terminal,
+    ) as process:
+        os.close(terminal)
+        said = b""
+        while True:
+            try:
+                chunk = os.read(master, 4096)
+            except OSError:  # the terminal's last holder has closed it
+                break
+            if not chunk:
+                break
+            said += chunk
+        os.close(master)
+    assert process.returncode == 0
+    assert b"links" in said
+    assert b"s left" in said
+
+
+def started_tune(folder: Path) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """A tuning run in a session of its own, once its ranks are at work (the journal has been begun)."""
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "topotune",
+            "tune",
+            "--nproc-per-node",
+            "3",
+            "--budget",
+            "60s",
+            "-o",
+            "plan.json",
+        ],
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    journal = folder / "plan.journal.jsonl"
+    deadline_s = time.monotonic() + 90
+    while not (journal.exists() and journal.stat().st_size > 2000):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+    ranks = [child for child in psutil.Process(process.pid).children(recursive=True) if is_rank(child)]
+    assert len(ranks) == 3
+    return process, ranks
+
+
+def is_rank(process: psutil.Process) -> bool:
+    try:
+        return "RANK" in process.environ()
+    except psutil.Error:
+        return False
+
+
+def rank_of(process: psutil.Process) -> int:
+    return int(process.environ()["RANK"])
+
+
+def assert_gone(ranks: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(ranks, timeout=10)
+    assert alive == []
+
+
+def test_ctrl_c_leaves_no_process_and_the_plan_of_before(tuned):
+    folder, _ = tuned
+    before = (folder / "plan.json").read_bytes()
+    (folder / "plan.journal.jsonl").unlink()
+    process, ranks = started_tune(folder)
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert stderr == "interrupted\n"
+    assert_gone(ranks)
+    assert (folder / "plan.json").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_ends_the_run_by_name_and_loses_nothing(tuned):
+    folder, _ = tuned
+    before = (folder / "plan.json").read_bytes()
+    (folder / "plan.journal.jsonl").unlink()
+    process, ranks = started_tune(folder)
+    next(rank for rank in ranks if rank_of(rank) == 1).kill()
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert stderr.splitlines()[0].startswith("error: rank 1 failed: killed by SIGKILL")
+    assert "Traceback" not in stderr
+    assert_gone(ranks)
+    assert (folder / "plan.json").read_bytes() == before
