@@ -2,18 +2,20 @@
 # make test      the tests (under 10 minutes on 2 cores); make test-all adds the slow groups
 # make lint types  what else continuous integration runs
 #
-# PIP_ARGS    options for pip (a folder of wheels, a mirror, …)
-# VENV_ARGS   options for python -m venv (--system-site-packages: take the torch that is there)
-# NPROC       ranks that `make plan` tunes for
+# PIP_ARGS     options for pip (a folder of wheels, a mirror, …)
+# CONSTRAINTS  empty: keep the versions that are there, or take the newest
+# VENV         the environment, made if it is not there; VENV_ARGS are options for python -m venv
+# NPROC        ranks that `make plan` tunes for
 
 PYTHON ?= python3
 VENV ?= .venv
 PIP_ARGS ?=
+CONSTRAINTS ?= -c constraints.txt
 VENV_ARGS ?=
 NPROC ?= 4
 
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) -c constraints.txt
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) $(CONSTRAINTS)
 
 .PHONY: plan test test-all lint types clean
 

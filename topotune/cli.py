@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -271,9 +271,10 @@ def tune(
     document = _on_ranks(tune_rank, payload, nproc_per_node, default_ranks=2)
     if document is None:
         return
-    text = describe_plan(plan_from_document(document, "the new plan"))
+    plan = plan_from_document(document, "the new plan")
+    text = describe_plan(plan)
     if output:
-        text += "\n" + _how_to_use(output, nproc_per_node)
+        text += "\n" + _how_to_use(output, plan.fingerprint.hard.ranks_per_node)
     _deliver(document, text, output, force, as_json, schema=PLAN_SCHEMA)
 
 
@@ -536,13 +537,15 @@ def _journal_path(plan: Path) -> Path:
     return plan.with_name(f"{plan.stem}.journal.jsonl")
 
 
-def _how_to_use(plan: Path, num_local_ranks: int | None) -> str:
-    ranks = num_local_ranks or 2
+def _how_to_use(plan: Path, ranks_per_node: Sequence[int]) -> str:
+    torchrun = f"torchrun --nproc-per-node {ranks_per_node[0]}"
+    if len(ranks_per_node) > 1:
+        torchrun += f" --nnodes {len(ranks_per_node)} …"
     return (
         "use it\n"
-        f"  topotune run --plan {plan} -- torchrun --nproc-per-node {ranks} train.py\n"
+        f"  topotune run --plan {plan} -- {torchrun} train.py\n"
         '  where train.py says dist.init_process_group("topotune"); or, with the backend it has,\n'
-        "  model.register_comm_hook(None, topotune.ddp_comm_hook(plan))"
+        f'  model.register_comm_hook(None, topotune.ddp_comm_hook("{plan}"))'
     )
 
 

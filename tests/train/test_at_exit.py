@@ -90,6 +90,22 @@ def test_a_script_that_ends_with_collectives_in_flight_ends_and_says_why_its_rep
     assert "TOPOTUNE_REPORT: " in line
 
 
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_a_report_that_nobody_takes_does_not_keep_the_process_from_ending(tmp_path, kind):
+    path = tmp_path / "report"
+    os.mkfifo(path) if kind == "pipe" else path.mkdir()
+    script = "from topotune.train.usage import REPORT; REPORT.speak_for_the_job()"
+    outcome = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"TOPOTUNE_REPORT": str(path)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert outcome.stderr.startswith("topotune: no plan was given (TOPOTUNE_REPORT: ")
+
+
 def test_importing_torch_registers_the_name_and_imports_nothing_more():
     script = (
         "import torch, sys; "

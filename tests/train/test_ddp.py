@@ -1,5 +1,6 @@
 """DDP under a plan: the same gradients on every rank, training as on gloo, the hook, the bucket sizes."""
 
+import threading
 from datetime import timedelta
 
 import gloo_world
@@ -12,6 +13,8 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 import topotune
 from topotune.plan import Ddp
+from topotune.train import ddp
+from topotune.train.source import source_of
 from topotune.train.usage import REPORT
 
 pytestmark = pytest.mark.gloo
@@ -107,6 +110,31 @@ def test_a_hook_whose_plan_is_missing_warns_once_and_averages_by_gloo(tmp_path):
     check_training(results, "hook")
     assert [len(result["warnings"]) for result in results] == [1, 0]
     assert all(result["algorithms"] == {"default"} for result in results)
+
+
+def calls_of_the_hook(rank, num_ranks, store):
+    """In which threads a group is called for buckets whose algorithm takes small messages only."""
+    dist.init_process_group("gloo")
+    plan = job_plan(num_ranks, rows((0, "default", {}), (1024, "native_allgather_reduce", {})))
+    group, threads = dist.group.WORLD, []
+    side = ddp._HookSide(group, source_of(plan))
+
+    class Watched:
+        size, allreduce = (
+            group.size,
+            staticmethod(lambda *args: (threads.append(here()), group.allreduce(*args))[1]),
+        )
+
+    here = threading.current_thread
+    sizes = (2**20, 1000, 8, 2**20, 8)
+    futures = [side.average(Watched, torch.full((size,), float(rank))) for size in sizes]
+    means = [future.wait().unique().tolist() for future in futures]
+    return means, threads == [here()] * 4, dict(side._usage.calls)
+
+
+def test_the_hook_calls_the_group_in_the_order_of_the_buckets():
+    calls = {("allreduce", "default"): 4, ("allreduce", "native_allgather_reduce"): 1}
+    assert gloo_world.run_world(2, calls_of_the_hook) == [([[0.5]] * 5, True, calls)] * 2
 
 
 def dies_in_backward(rank, num_ranks, store, hooked):

@@ -1,8 +1,10 @@
 """What happens to a job when a rank dies, never comes, or gives up: an error in time, never a hang."""
 
+import atexit
 import os
 import threading
 import time
+import warnings
 from datetime import timedelta
 
 import gloo_world
@@ -137,6 +139,51 @@ def ends_with_work_in_flight(rank, num_ranks, store):
 
 def test_destroy_lets_what_was_called_end_and_joins_the_thread():
     assert gloo_world.run_world(2, ends_with_work_in_flight) == [([True] * 5, [])] * 2
+
+
+def misses_the_second_algorithm(rank, num_ranks, store):
+    dist.init_process_group("topotune", timeout=timedelta(seconds=3))
+    group = dist.group.WORLD
+    group.override = RING
+    dist.all_reduce(torch.ones(100))
+    if rank == 0:
+        store.wait(["done"], timedelta(seconds=100))
+        return None
+    group.override = ("native_hierarchical", {"groups": [[0, 1]]})
+    begin = time.monotonic()
+    with pytest.raises(
+        RuntimeError, match=r"ranks \[0\] of 2 did not come to their first allreduce by native_h"
+    ):
+        dist.all_reduce(torch.ones(100))
+    waited = time.monotonic() - begin
+    store.set("done", "")
+    return waited
+
+
+def test_connections_of_every_algorithm_are_waited_for_no_longer_than_the_timeout():
+    waited = gloo_world.run_world(2, misses_the_second_algorithm)[1]
+    assert 2 < waited < 60
+
+
+def forks_a_child_that_ends(rank, num_ranks, store):
+    dist.init_process_group("topotune", timeout=timedelta(seconds=20))
+    dist.group.WORLD.override = ("shm", {})
+    dist.all_reduce(torch.ones(100))
+    if rank == 0:
+        with warnings.catch_warnings(action="ignore"):  # Python 3.12: a process with threads should not fork
+            child = os.fork()
+        if child == 0:
+            try:
+                atexit._run_exitfuncs()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+    dist.all_reduce(tensor := torch.ones(100))
+    return tensor[0].item(), dict(dist.group.WORLD.calls)
+
+
+def test_a_forked_child_that_ends_leaves_its_parents_groups_alone():
+    assert gloo_world.run_world(2, forks_a_child_that_ends) == [(2.0, {("allreduce", "shm"): 2})] * 2
 
 
 def anew(rank, num_ranks, store):

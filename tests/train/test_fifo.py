@@ -59,6 +59,26 @@ def test_a_task_that_raises_fails_alone():
     queue.fail(RuntimeError("the end"))
 
 
+def test_what_hangs_on_the_end_of_a_task_may_run_tasks_of_the_queue_and_wait_for_them():
+    queue, go, results, ended = FirstInFirstOut("test"), threading.Event(), [], threading.Event()
+
+    def finished(value):
+        inner = threading.Event()
+        queue.submit(lambda: results.append(value), fail_test, lambda _: inner.set())
+        assert inner.wait(10)
+        results.append(queue.run(lambda: "run"))
+        ended.set()
+
+    queue.submit(lambda: go.wait() and "outer", fail_test, finished)
+    queue.submit(lambda: results.append("behind"), fail_test)
+    go.set()
+    assert ended.wait(30), results
+    assert results == ["behind", "outer", "run"]
+    queue.fail(RuntimeError("the end"))
+    assert queue.join(10)
+    assert not [thread for thread in threading.enumerate() if thread.name == "topotune test"]
+
+
 def test_a_closed_queue_fails_what_waits_and_what_comes():
     queue, failed, started, go = FirstInFirstOut("test"), [], threading.Event(), threading.Event()
     queue.submit(lambda: (started.set(), go.wait()), failed.append)
@@ -111,3 +131,17 @@ def test_a_deadline_that_passes_is_acted_on_and_one_that_does_not_is_not():
     with deadlines.within(0.01, expired.set) as expiry:
         assert expired.wait(30)
     assert expiry.passed
+
+
+def test_a_deadline_whose_action_fails_is_logged_and_the_next_one_is_kept(caplog):
+    deadlines, failed, expired = Deadlines(), threading.Event(), threading.Event()
+
+    def fail():
+        failed.set()
+        raise IndexError("closed meanwhile")
+
+    with deadlines.within(0.01, fail):
+        assert failed.wait(30)
+    with deadlines.within(0.01, expired.set):
+        assert expired.wait(30)
+    assert "IndexError: closed meanwhile" in caplog.text

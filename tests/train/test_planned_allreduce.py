@@ -159,6 +159,27 @@ def with_environment(rank, num_ranks, store, path):
     return runs(rank, num_ranks, store)
 
 
+def chained(rank, num_ranks, store):
+    dist.init_process_group("topotune")
+    dist.group.WORLD.override = ("ring", {})
+
+    def again(future):
+        (tensor,) = future.value()
+        return dist.all_reduce(tensor, async_op=True).get_future().wait()[0]
+
+    def synchronously(future):
+        dist.all_reduce(tensor := future.value())
+        dist.broadcast(tensor, 0)
+        return tensor
+
+    work = dist.all_reduce(torch.ones(100), async_op=True)
+    return work.get_future().then(again).then(synchronously).wait()[0].item()
+
+
+def test_a_callback_of_a_future_may_call_collectives_and_wait_for_them():
+    assert gloo_world.run_world(NUM_RANKS, chained) == [float(NUM_RANKS**3)] * NUM_RANKS
+
+
 def order_of_ranks(rank, num_ranks, store):
     topotune.use(
         job_plan(4, rows((0, "native_hierarchical", {"groups": [[0, 1], [2, 3]]})), rank_order=(0, 2, 1, 3))

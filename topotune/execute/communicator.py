@@ -86,6 +86,9 @@ class Communicator:
         self._resources: dict[str, _Resource] = {}
         self._scratch = torch.empty(0, dtype=torch.uint8)
         self._failure: str | None = None
+        # What one thread closes, another may not be aborting: it would use memory that is no longer mapped,
+        # or be the last to hold the group. (Functions of their own: what they hold is gone before the lock.)
+        self._ending = threading.Lock()
         self._group: dist.ProcessGroup | None = self._connect()
         self._boxed: torch.ScriptObject | None = self._group.boxed()
 
@@ -191,6 +194,10 @@ class Communicator:
 
         Peers that wait for this rank fail as well; others end by their own timeout or abort.
         """
+        with self._ending:
+            self._abort()
+
+    def _abort(self) -> None:
         for part in (*self._children.values(), *self._resources.values()):
             part.abort()
         group = self._group
@@ -208,6 +215,10 @@ class Communicator:
 
     def close(self) -> None:
         """Drop the connections. No collective may be running; ``abort()`` first if one might be."""
+        with self._ending:
+            self._close()
+
+    def _close(self) -> None:
         for part in (*self._children.values(), *self._resources.values()):
             part.close()
         self._children.clear()

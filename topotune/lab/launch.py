@@ -110,11 +110,16 @@ def down(root: Path = registry.ROOT) -> tuple[registry.LabRecord, ...]:
 def _require_command(command: Sequence[str]) -> None:
     if not command:
         raise UsageError("topotune lab has no command to run", hint="topotune lab 2x4 -- hostname")
-    if shutil.which(command[0]) is None:
+    if shutil.which(command[0], path=_search_path()) is None:
         raise UsageError(
             f"there is no command {command[0]!r} to run on the nodes",
             hint="they see this shell's files and PATH; a script may need its interpreter: python train.py",
         )
+
+
+def _search_path() -> str:
+    """PATH, and behind it the commands of this environment, so that a CMD ``topotune`` is this topotune."""
+    return os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)))
 
 
 def _run_once(cluster: Cluster, command: Sequence[str], report: Report) -> int:
@@ -189,6 +194,7 @@ def _environment(profile: LabProfile, index: int) -> dict[str, str]:
         # As torchrun sets it, but for one rank per node too: all nodes share one machine's cores.
         "OMP_NUM_THREADS": "1",
         **os.environ,
+        "PATH": _search_path(),
         **dict.fromkeys(_INTERFACE_VARIABLES, network.INTERFACE),
         "TOPOTUNE_LAB_NODES": ",".join(node.name for node in profile.nodes),
         "TOPOTUNE_LAB_NODE_INDEX": str(index),

@@ -11,8 +11,7 @@ the sends before it are complete, because a send reads the memory until then. Th
 scratch, at the chunk's own offset in one of ``num_slots`` copies of the message, and may be posted as soon as
 that slot is free, however far ahead. A COPY may be received in place when the accesses before it are
 complete: no copy afterwards, but its receive is posted later. That is done unless the rank sends the same
-chunk in the
-same step: the peer of that send may be waiting for us in turn.
+chunk in the same step: the peer of that send may be waiting for us in turn.
 
 *Waiting.* Waits for received messages come in the order of (step, channel). All that a wait makes possible is
 posted at once. A send is waited for as late as possible: before its chunk is written again, else at the end.
@@ -31,10 +30,9 @@ transfers in a step has nothing to wait for in it. The channels' steps need not 
 numbering that all ranks share will do.
 
 *Messages.* With ``coalesce``, transfers of one step and channel between the same two ranks with the same op
-    and
-neighbouring chunks travel as one message: fewer, for small sizes; without, each chunk is reduced while the
-next is on its way. Both ends derive the same messages and the same tags from the schedule, so all ranks must
-lower with the same options.
+and neighbouring chunks travel as one message: fewer, for small sizes; without, each chunk is reduced while
+the next is on its way. Both ends derive the same messages and the same tags from the schedule, so all ranks
+must lower with the same options.
 """
 
 from collections import deque

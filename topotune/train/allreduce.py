@@ -70,6 +70,7 @@ class PlannedAllreduce:
         self._forced: Algorithm | None = None
         self._built: dict[tuple[str, str], Executable] = {}
         self._communicator: Communicator | None = None
+        self._cloned_store: Store | None = None
         self.active = False
 
     def set_table(self, rows: Sequence[Row], rank_order: Sequence[int] | None) -> None:
@@ -124,9 +125,8 @@ class PlannedAllreduce:
         Raises:
             RunError: a rank did not take part within the group's timeout, or was lost.
         """
-        executable = algorithm.executable or self._build(algorithm)
-        most = executable.max_message_bytes
-        if not executable.supports(flat.dtype, op) or (most is not None and flat.nbytes > most):
+        executable = self.build(algorithm)
+        if not self.serves(algorithm, flat, op):
             return False
         timeout_s = self._timeout().total_seconds()
         with DEADLINES.within(timeout_s, executable.communicator.abort) as expiry:
@@ -139,6 +139,27 @@ class PlannedAllreduce:
                     f"{error.message} (it had not ended after the group's timeout of {timeout_s:g} s)"
                 ) from error
         return True
+
+    def build(self, algorithm: Algorithm) -> Executable:
+        """Make an algorithm ready, if it is not. In the group's queue, as `run`: it may connect.
+
+        Raises:
+            RunError: a rank did not come within the group's timeout, or was lost.
+        """
+        if algorithm.executable is None:
+            key = (algorithm.name, repr(sorted(algorithm.params.items())))
+            if key not in self._built:
+                self._built[key] = self._build_anew(algorithm)
+            algorithm.executable = self._built[key]
+        return algorithm.executable
+
+    @staticmethod
+    def serves(algorithm: Algorithm, flat: torch.Tensor, op: Any) -> bool:
+        """Whether an algorithm that was built takes this dtype, op and size; the same on all ranks."""
+        executable = algorithm.executable
+        assert executable is not None, f"{algorithm.name} was not built"
+        most = executable.max_message_bytes
+        return executable.supports(flat.dtype, op) and (most is None or flat.nbytes <= most)
 
     def abort(self) -> None:
         """End what runs, in whichever thread; nothing can be run afterwards."""
@@ -154,30 +175,38 @@ class PlannedAllreduce:
     def _set_active(self) -> None:
         self.active = self._forced is not None or any(self._algorithms)
 
-    def _build(self, algorithm: Algorithm) -> Executable:
-        key = (algorithm.name, repr(sorted(algorithm.params.items())))
-        executable = self._built.get(key)
-        if executable is None:
-            if self._communicator is None:
-                self._communicator = self._connect()
-            executable = build_executable(algorithm.name, algorithm.params, self._communicator)
-            self._built[key] = executable
-        algorithm.executable = executable
-        return executable
-
-    def _connect(self) -> Communicator:
-        store = self._store.clone()  # type: ignore[attr-defined]  # torch's stub forgot it
+    def _build_anew(self, algorithm: Algorithm) -> Executable:
+        self._meet(algorithm)
         timeout = self._timeout()
-        here = [f"here {position}" for position in range(self._size)]
-        store.set(here[self._position], "")
+        if self._communicator is None:
+            self._communicator = Communicator(
+                self._meeting_store(),
+                self._position,
+                self._size,
+                name="planned",
+                timeout=max(timeout, CONNECTION_TIMEOUT),
+            )
+        with DEADLINES.within(timeout.total_seconds(), self._communicator.abort):
+            return build_executable(algorithm.name, algorithm.params, self._communicator)
+
+    def _meet(self, algorithm: Algorithm) -> None:
+        """Return when all ranks are here: connections are made with a long timeout, so nobody may be late."""
+        store, timeout, number = self._meeting_store(), self._timeout(), len(self._built)
+        store.set(f"here {number} {self._position}", "")
+        if store.add(f"here {number}", 1) == self._size:
+            store.set(f"all here {number}", "")
         try:
-            store.wait(here, timeout)
+            store.wait([f"all here {number}"], timeout)
         except dist.DistStoreError as error:
-            missing = [position for position, key in enumerate(here) if not store.check([key])]
+            missing = [
+                position for position in range(self._size) if not store.check([f"here {number} {position}"])
+            ]
             raise RunError(
-                f"ranks {missing} of {self._size} did not come to their first planned allreduce within "
-                f"{timeout.total_seconds():g} s"
+                f"ranks {missing} of {self._size} did not come to their first allreduce by {algorithm.name} "
+                f"within {timeout.total_seconds():g} s"
             ) from error
-        return Communicator(
-            store, self._position, self._size, name="planned", timeout=max(timeout, CONNECTION_TIMEOUT)
-        )
+
+    def _meeting_store(self) -> Store:
+        if self._cloned_store is None:
+            self._cloned_store = self._store.clone()  # type: ignore[attr-defined]  # torch's stub forgot it
+        return self._cloned_store

@@ -4,7 +4,8 @@ import inspect
 import os
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final
 
@@ -94,7 +95,7 @@ class _HookSide:
         REPORT.open(self._usage)
         if _CPU in group._device_types:
             self._agree(group, source)
-        weakref.finalize(self, _end, self._usage, self._queue, self._allreduce)
+        weakref.finalize(self, _end, os.getpid(), self._usage, self._queue, self._allreduce)
 
     def _agree(self, group: dist.ProcessGroup, source: Any) -> None:
         def timeout() -> timedelta:
@@ -122,28 +123,39 @@ class _HookSide:
         algorithm = None
         if self._allreduce is not None and is_plain(gradients):
             algorithm = self._allreduce.choose(gradients.nbytes)
-        if algorithm is None:
+        if algorithm is None or not self._serves(algorithm, gradients):
+            # In this thread: the group's own calls must keep their order, on all ranks.
             self._usage.count("allreduce", DEFAULT)
             return group.allreduce([gradients]).get_future().then(_first)
         work = QueuedWork()
-
-        def task() -> None:
-            self._reduce(group, algorithm, gradients)
-            work.finish([gradients])
-
-        self._queue.submit(task, work.fail)
+        self._queue.submit(
+            lambda: self._reduce(algorithm, gradients), work.fail, lambda _: work.finish([gradients])
+        )
         return work.get_future().then(_first)
 
-    def _reduce(self, group: dist.ProcessGroup, algorithm: Algorithm, gradients: torch.Tensor) -> None:
+    def _serves(self, algorithm: Algorithm, gradients: torch.Tensor) -> bool:
+        """Whether the algorithm takes these gradients; the first call builds it, behind what is queued."""
+        allreduce = self._allreduce
+        assert allreduce is not None
+        if algorithm.executable is None:
+            with self._closing_on_error():
+                self._queue.run(lambda: allreduce.build(algorithm))
+        return allreduce.serves(algorithm, gradients, ReduceOp.SUM)
+
+    def _reduce(self, algorithm: Algorithm, gradients: torch.Tensor) -> None:
         assert self._allreduce is not None
+        with self._closing_on_error():
+            is_reduced = self._allreduce.run(algorithm, memory_of(gradients), ReduceOp.SUM)
+        assert is_reduced
+        self._usage.count("allreduce", algorithm.name)
+
+    @contextmanager
+    def _closing_on_error(self) -> Iterator[None]:
         try:
-            planned = self._allreduce.run(algorithm, memory_of(gradients), ReduceOp.SUM)
+            yield
         except BaseException as error:
             self._queue.fail(error)
             raise
-        self._usage.count("allreduce", algorithm.name if planned else DEFAULT)
-        if not planned:
-            group.allreduce([gradients]).wait()
 
 
 def _first(future: Future[Any]) -> torch.Tensor:
@@ -151,8 +163,10 @@ def _first(future: Future[Any]) -> torch.Tensor:
     return tensors[0]
 
 
-def _end(usage: GroupUsage, queue: FirstInFirstOut, allreduce: PlannedAllreduce | None) -> None:
+def _end(pid: int, usage: GroupUsage, queue: FirstInFirstOut, allreduce: PlannedAllreduce | None) -> None:
     """The hook is gone, or the process ends."""
+    if os.getpid() != pid:  # a forked child ends; threads, connections and shared memory are its parent's
+        return
     REPORT.close(usage)
     queue.fail(RuntimeError(f"the {usage.kind} has ended"))
     if allreduce is not None:

@@ -6,6 +6,7 @@ as it is at each call, is kept here. Setting and clearing a deadline costs micro
 thread in the process looks four times a second while the job runs.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,8 @@ from contextlib import contextmanager
 from typing import Final
 
 LOOK_EVERY_S: Final = 0.25
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class Expiry:
@@ -35,7 +38,7 @@ class Deadlines:
         expiry = Expiry()
         with self._lock:
             self._set[expiry] = (time.monotonic() + seconds, expire)
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():  # it does not live on in a forked child
                 self._thread = threading.Thread(target=self._look, name="deadlines", daemon=True)
                 self._thread.start()
         try:
@@ -56,7 +59,10 @@ class Deadlines:
                     expiry.passed = True
                     del self._set[expiry]
             for _, expire in due:
-                expire()
+                try:
+                    expire()
+                except Exception:  # the other deadlines must be kept all the same
+                    _LOG.exception("ending a call whose deadline has passed failed")
 
 
 DEADLINES: Final = Deadlines()

@@ -6,20 +6,25 @@ caller's own thread when the caller waits for it anyway and nothing is ahead of 
 worker thread otherwise: the two never run at the same time. The worker is started by the first task that
 needs it.
 
+What hangs on a collective's end (the callbacks of its future) runs in the worker too, after the task's turn:
+such a callback may call collectives of the same group and wait for them, as some communication hooks of DDP
+do. Then another worker takes the queue over.
+
 A task that raises fails alone, as a call of gloo does. What leaves the group in pieces (an algorithm that
 stopped half way, an abort) closes the queue by `fail`: what waits in it and what comes later then fails at
 once with the reason, instead of hanging until its own timeout.
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-Task = Callable[[], None]
 Failure = Callable[[BaseException], None]
 
 
@@ -33,27 +38,33 @@ class FirstInFirstOut:
     def __init__(self, name: str) -> None:
         self._name = name
         self._turn = threading.Condition()
-        self._waiting: deque[tuple[Task, Failure]] = deque()
+        self._waiting: deque[tuple[Callable[[], Any], Failure, Callable[[Any], None]]] = deque()
         self._running = False
         self._error: BaseException | None = None
-        self._worker: threading.Thread | None = None
+        # The last one takes tasks; those before it are still busy with callbacks.
+        self._workers: list[threading.Thread] = []
 
     @property
     def idle(self) -> bool:
         """Whether nothing runs, waits or has failed; read without the lock, on every call."""
         return not (self._running or self._waiting or self._error)
 
-    def submit(self, task: Task, failed: Failure) -> None:
-        """Queue a task for the worker; ``failed`` gets the error if it raises or cannot run."""
+    def submit(
+        self, task: Callable[[], T], failed: Failure, finished: Callable[[T], None] = lambda _: None
+    ) -> None:
+        """Queue a task for the worker.
+
+        Args:
+            task: what to do in its turn.
+            failed: gets the error if the task raises or cannot run.
+            finished: gets what the task returned, when the next task may run already.
+        """
         with self._turn:
             error = self._error
             if error is None:
-                self._waiting.append((task, failed))
-                if self._worker is None:
-                    self._worker = threading.Thread(
-                        target=self._work, name=f"topotune {self._name}", daemon=True
-                    )
-                    self._worker.start()
+                self._waiting.append((task, failed, finished))
+                if not self._workers or self._workers[-1] is threading.current_thread():
+                    self._add_worker()
                 self._turn.notify_all()
         if error is not None:
             failed(_closed(error))
@@ -91,46 +102,60 @@ class FirstInFirstOut:
             dropped = list(self._waiting)
             self._waiting.clear()
             self._turn.notify_all()
-        for _, failed in dropped:
+        for _, failed, _ in dropped:
             failed(reason)
 
     def join(self, timeout_s: float) -> bool:
-        """Join the worker of a queue that was closed by `fail`.
+        """Join the workers of a queue that was closed by `fail`.
 
         Returns:
-            Whether it ended within ``timeout_s``; it cannot while a task blocks.
+            Whether they ended within ``timeout_s``; one cannot while its task blocks.
         """
-        worker = self._worker
-        if worker is None or worker is threading.current_thread():
-            return True
-        worker.join(timeout_s)
-        return not worker.is_alive()
+        deadline_s = time.monotonic() + timeout_s
+        workers = [worker for worker in self._workers if worker is not threading.current_thread()]
+        for worker in workers:
+            worker.join(max(0.0, deadline_s - time.monotonic()))
+        return not any(worker.is_alive() for worker in workers)
 
     def _run_behind(self, task: Callable[[], T]) -> T:
         outcome: Future[T] = Future()
-
-        def run() -> None:
-            outcome.set_result(task())
-
-        self.submit(run, outcome.set_exception)
+        self.submit(task, outcome.set_exception, outcome.set_result)
         return outcome.result()
 
+    def _add_worker(self) -> None:
+        self._workers = [worker for worker in self._workers if worker.is_alive()]
+        self._workers.append(threading.Thread(target=self._work, name=f"topotune {self._name}", daemon=True))
+        self._workers[-1].start()
+
     def _work(self) -> None:
-        while True:
-            with self._turn:
-                self._turn.wait_for(lambda: self._error is not None or (self._waiting and not self._running))
-                if not self._waiting:
-                    return
-                task, failed = self._waiting.popleft()
-                self._running = True
-            try:
-                task()
-            except BaseException as error:
-                failed(error)
-            finally:
-                # The names would keep the task's tensors alive until the next one comes.
-                del task, failed
-                self._end_turn()
+        while self._work_once():
+            pass
+
+    def _work_once(self) -> bool:
+        """Run the next task; False where none will come, or another worker takes them now.
+
+        A call of its own, so that nothing keeps the task's tensors alive until the next task comes.
+        """
+        with self._turn:
+            if self._workers[-1] is not threading.current_thread():
+                return False
+            self._turn.wait_for(lambda: self._error is not None or (self._waiting and not self._running))
+            if not self._waiting:
+                return False
+            task, failed, finished = self._waiting.popleft()
+            self._running = True
+        end: Callable[[], None]
+        try:
+            end = partial(finished, task())
+        except BaseException as error:
+            end = partial(failed, error)
+        self._end_turn()
+        try:
+            end()
+        except BaseException as error:
+            self.fail(error)  # this thread ends, and nobody shall wait for it
+            raise
+        return True
 
     def _end_turn(self) -> None:
         with self._turn:

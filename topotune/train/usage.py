@@ -107,7 +107,8 @@ class UsageReport:
 
 def _write(path: str, text: str) -> None:
     if os.path.exists(path) and not os.path.isfile(path):  # a terminal, a pipe, /dev/null
-        with open(path, "w") as device:
+        # A pipe that nobody reads is an error; it must not keep the job from ending.
+        with open(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "w") as device:
             device.write(text)
     else:
         write_whole(path, text.encode(), force=True)

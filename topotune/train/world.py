@@ -1,6 +1,7 @@
 """Making ``topotune`` groups: the world first, whose agreement the groups inside it inherit."""
 
 import atexit
+import os
 import warnings
 from typing import Any
 
@@ -61,6 +62,10 @@ def _kind(size: int, *, is_world: bool) -> str:
     if not is_world:
         return kind_of_group(size)
     return "world of 1 rank" if size == 1 else f"world of {size} ranks"
+
+
+os.register_at_fork(after_in_child=STANDING.clear)
+"""Groups are their parent's alone: a child that ends must not end what the parent's threads run."""
 
 
 @atexit.register
