@@ -4,8 +4,9 @@ The names below are what a training script uses; everything is imported when it 
 ``import topotune`` costs next to nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from topotune.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from topotune.plan import Plan, load_plan
@@ -15,20 +16,16 @@ __version__ = "0.1.0"
 
 __all__ = ["Plan", "__version__", "ddp_comm_hook", "ddp_kwargs", "load_plan", "use"]
 
-_HOMES = {
-    "Plan": "topotune.plan",
-    "load_plan": "topotune.plan",
-    "ddp_comm_hook": "topotune.train",
-    "ddp_kwargs": "topotune.train",
-    "use": "topotune.train",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'topotune' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "Plan": "topotune.plan",
+        "load_plan": "topotune.plan",
+        "ddp_comm_hook": "topotune.train",
+        "ddp_kwargs": "topotune.train",
+        "use": "topotune.train",
+    },
+)
 
 
 def __dir__() -> list[str]:

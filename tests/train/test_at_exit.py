@@ -115,4 +115,4 @@ def test_importing_torch_registers_the_name_and_imports_nothing_more():
     outcome = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=100
     )
-    assert outcome.stdout.strip() == "topotune ['topotune', 'topotune.torch_backend']"
+    assert outcome.stdout.strip() == "topotune ['topotune', 'topotune.lazy', 'topotune.torch_backend']"

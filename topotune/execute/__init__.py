@@ -4,8 +4,9 @@ The names below need torch; they are imported when they are first used, so that 
 package can be imported without it.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from topotune.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from topotune.execute.build import build_executable
@@ -13,12 +14,6 @@ if TYPE_CHECKING:
     from topotune.execute.communicator import Communicator
     from topotune.execute.executable import Executable
 
-_MODULE_OF_NAME = {
-    "Communicator": "communicator",
-    "Executable": "executable",
-    "build_executable": "build",
-    "check_exact": "check",
-}
 
 __all__ = [
     "Communicator",
@@ -27,8 +22,12 @@ __all__ = [
     "check_exact",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF_NAME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULE_OF_NAME[name]}"), name)
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "Communicator": "topotune.execute.communicator",
+        "Executable": "topotune.execute.executable",
+        "build_executable": "topotune.execute.build",
+        "check_exact": "topotune.execute.check",
+    },
+)

@@ -4,10 +4,10 @@
 neither it nor Linux.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from topotune.lab.profile import LabNode, LabProfile, LabRack, list_profiles, read_profile
+from topotune.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from topotune.lab.cluster import Cluster
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster", "LabNode", "LabProfile", "LabRack", "down", "list_profiles", "read_profile", "run"]
 
-_HOMES = {"Cluster": "cluster", "down": "launch", "run": "launch"}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'topotune.lab' has no attribute {name!r}")
-    return getattr(import_module(f"topotune.lab.{home}"), name)
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "Cluster": "topotune.lab.cluster",
+        "down": "topotune.lab.launch",
+        "run": "topotune.lab.launch",
+    },
+)

@@ -5,8 +5,9 @@ Types and rounds are imported at once; what needs torch (``measure_links``, ``Sy
 ``same_node`` alone.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from topotune.lazy import lazy_attributes
 from topotune.links.measurement import ExchangeTiming, Measurement, PairTiming, median_ci
 from topotune.links.model import LinkCost, LinkModel, SharedCapacity
 from topotune.links.rounds import rounds
@@ -41,24 +42,18 @@ __all__ = [
     "same_node",
 ]
 
-_HOMES = {
-    "Finding": ("topotune.links.findings", "Finding"),
-    "NodeVerdict": ("topotune.links.same_node", "NodeVerdict"),
-    "SynchronizedClock": ("topotune.links.clock", "SynchronizedClock"),
-    "find": ("topotune.links.findings", "find"),
-    "fit_links": ("topotune.links.fit", "fit_links"),
-    "link_classes": ("topotune.links.fit", "link_classes"),
-    "measure_links": ("topotune.links.timing", "measure_links"),
-    "measurement_from_document": ("topotune.links.document", "from_document"),
-    "measurement_to_document": ("topotune.links.document", "to_document"),
-    "same_node": ("topotune.links.same_node", "same_node"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    module, attribute = _HOMES[name]
-    return getattr(import_module(module), attribute)
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "Finding": "topotune.links.findings",
+        "NodeVerdict": "topotune.links.same_node",
+        "SynchronizedClock": "topotune.links.clock",
+        "find": "topotune.links.findings",
+        "fit_links": "topotune.links.fit",
+        "link_classes": "topotune.links.fit",
+        "measure_links": "topotune.links.timing",
+        "measurement_from_document": "topotune.links.document:from_document",
+        "measurement_to_document": "topotune.links.document:to_document",
+        "same_node": "topotune.links.same_node",
+    },
+)

@@ -4,8 +4,9 @@ Names are imported when they are first asked for: `use` must not import torch's 
 script has said what it wants.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from topotune.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from topotune.train.ddp import ddp_comm_hook, ddp_kwargs
@@ -14,19 +15,15 @@ if TYPE_CHECKING:
 
 __all__ = ["ProcessGroupTopotune", "ddp_comm_hook", "ddp_kwargs", "use"]
 
-_HOMES = {
-    "ProcessGroupTopotune": "topotune.train.process_group",
-    "ddp_comm_hook": "topotune.train.ddp",
-    "ddp_kwargs": "topotune.train.ddp",
-    "use": "topotune.train.source",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'topotune.train' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "ProcessGroupTopotune": "topotune.train.process_group",
+        "ddp_comm_hook": "topotune.train.ddp",
+        "ddp_kwargs": "topotune.train.ddp",
+        "use": "topotune.train.source",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -4,8 +4,9 @@ Names are imported when they are first asked for: the journal needs the standard
 numpy and optuna, and only the ranks' side torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from topotune.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from topotune.tune.journal import Journal, read_journal
@@ -14,16 +15,6 @@ if TYPE_CHECKING:
     from topotune.tune.progress import Progress
     from topotune.tune.session import compare_worker, tune_worker
 
-_MODULE_OF_NAME = {
-    "CompareOptions": "options",
-    "Journal": "journal",
-    "Progress": "progress",
-    "TuneOptions": "options",
-    "choose_rows": "pipeline",
-    "compare_worker": "session",
-    "read_journal": "journal",
-    "tune_worker": "session",
-}
 
 __all__ = [
     "CompareOptions",
@@ -36,8 +27,16 @@ __all__ = [
     "tune_worker",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF_NAME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULE_OF_NAME[name]}"), name)
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        "CompareOptions": "topotune.tune.options",
+        "Journal": "topotune.tune.journal",
+        "Progress": "topotune.tune.progress",
+        "TuneOptions": "topotune.tune.options",
+        "choose_rows": "topotune.tune.pipeline",
+        "compare_worker": "topotune.tune.session",
+        "read_journal": "topotune.tune.journal",
+        "tune_worker": "topotune.tune.session",
+    },
+)

@@ -1,0 +1,23 @@
+"""Names of a package that are imported when they are first asked for (PEP 562)."""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_attributes(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """A module's ``__getattr__``.
+
+    Args:
+        package: its ``__name__``.
+        homes: name → the module that has it, or ``module:name`` where it has another name there.
+    """
+
+    def __getattr__(name: str) -> Any:
+        home = homes.get(name)
+        if home is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module, _, attribute = home.partition(":")
+        return getattr(import_module(module), attribute or name)
+
+    return __getattr__
