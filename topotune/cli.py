@@ -5,7 +5,6 @@ stdout holds exactly one JSON document; all else then goes to stderr.
 """
 
 import contextlib
-import json
 import os
 import shutil
 import sys
@@ -64,8 +63,10 @@ Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything tha
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
-    debug = "--debug" in sys.argv
-    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"] if debug else sys.argv[1:]
+    arguments = sys.argv[1:]
+    own = arguments.index("--") if "--" in arguments else len(arguments)  # behind it stands the job's command
+    debug = "--debug" in arguments[:own]
+    arguments = [argument for argument in arguments[:own] if argument != "--debug"] + arguments[own:]
     try:
         code = app(arguments, standalone_mode=False)
     except TopotuneError as error:
@@ -159,9 +160,7 @@ def show(
 
 @app.command()
 def schema(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="plan, topology, measurement, schedule, comparison.")
-    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="plan, topology, measurement, schedule, lab.")],
     as_json: Json = False,
 ) -> None:
     """Print the JSON Schema of a kind of document.
@@ -216,7 +215,7 @@ def simulate(
     from topotune.simulate.survey import survey
 
     measurement = measurement_from_document(read_document(file, "topotune/measurement"), str(file))
-    predictions = survey(fit_links(measurement), units.parse_sizes(sizes or "1K:64M:4"))
+    predictions = survey(fit_links(measurement), units.parse_sizes("1K:64M:4" if sizes is None else sizes))
     _say(predictions if as_json else describe_predictions(predictions), as_json)
 
 
@@ -248,22 +247,26 @@ def tune(
     from topotune.plan import SCHEMA as PLAN_SCHEMA
     from topotune.plan import plan_from_document
     from topotune.report.text import describe_plan
+    from topotune.tune.journal import check_replaceable
     from topotune.tune.options import TuneOptions
 
+    journal_path = None if output is None else _journal_path(output)
     if not 0 <= min_gain <= 1000:
         raise UsageError(f"--min-gain {min_gain:g}: a gain lies between 0 and 1000 %")
     payload = {
         "budget_s": units.parse_seconds(budget),
-        "sizes": list(units.parse_sizes(sizes)) if sizes else None,
+        "sizes": list(units.parse_sizes(sizes)) if sizes is not None else None,
         "min_gain": min_gain / 100,
         "backend": _check_backend(backend),
         "seed": seed,
-        "journal_path": str(_journal_path(output)) if output else None,
+        "journal_path": None if journal_path is None else str(journal_path),
     }
     TuneOptions.from_payload(payload)
     _check_output(output, force, schema=PLAN_SCHEMA)
+    if journal_path is not None:
+        check_replaceable(journal_path)
     _check_ranks(nproc_per_node)
-    if not as_json and os.environ.get("RANK", "0") == "0":
+    if not as_json and _is_rank_0():
         from topotune.probe import probe as look
         from topotune.topology import render
 
@@ -295,14 +298,16 @@ def compare(
     """
     from topotune.plan import load_plan
     from topotune.report.text import describe_comparison
+    from topotune.tune.options import CompareOptions
 
     plan = load_plan(plan_file)
     payload = {
         "plan_path": str(plan_file.resolve()),
-        "sizes": list(units.parse_sizes(sizes)) if sizes else None,
+        "sizes": list(units.parse_sizes(sizes)) if sizes is not None else None,
         "budget_s": units.parse_seconds(budget),
         "seed": seed,
     }
+    CompareOptions.from_payload(payload)
     _check_output(output, force, schema="topotune/comparison")
     default_ranks = plan.fingerprint.hard.ranks_per_node[0]
     document = _on_ranks(compare_rank, payload, nproc_per_node, default_ranks=default_ranks)
@@ -332,7 +337,13 @@ def run(
         )
     os.environ["TOPOTUNE_PLAN"] = str(plan_file.resolve())
     sys.stdout.flush()
-    os.execv(program, command)
+    try:
+        os.execv(program, command)
+    except OSError as problem:
+        raise UsageError(
+            f"{command[0]!r}: cannot be run: {problem.strerror}",
+            hint="a script needs a first line such as #!/bin/sh",
+        ) from problem
 
 
 @app.command()
@@ -428,6 +439,13 @@ def _check_ranks(num_local_ranks: int | None) -> None:
     check_num_ranks(num_local_ranks)
 
 
+def _is_rank_0() -> bool:
+    """Whether this process is the one that speaks to people: rank 0 of a launcher, or alone."""
+    from topotune.execute.launch import joined
+
+    return not joined() or os.environ["RANK"] == "0"
+
+
 def _on_ranks(
     work: Callable[[dict[str, Any]], Any],
     payload: dict[str, Any],
@@ -450,7 +468,7 @@ def _progress_bar() -> Iterator[Callable[[str, float, float], None]]:
 
     What it yields takes the phase, the share done and the seconds left.
     """
-    if not sys.stderr.isatty() or os.environ.get("RANK", "0") != "0":
+    if not sys.stderr.isatty() or not _is_rank_0():
         yield lambda phase, done, seconds_left: None
         return
     from rich.console import Console
@@ -503,10 +521,10 @@ def _deliver(
 ) -> None:
     """Write the document if asked to, then print it, or its text."""
     if output is not None:
+        from topotune.documents import document_text
         from topotune.files import write_whole
 
-        data = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-        write_whole(output, data.encode(), force=force, renews=schema)
+        write_whole(output, document_text(document).encode(), force=force, renews=schema)
     if as_json:
         _print_json(document)
     else:
@@ -529,7 +547,9 @@ def _say_lab(document: dict[str, Any], lines: list[str], as_json: bool) -> None:
 
 
 def _print_json(document: dict[str, Any]) -> None:
-    print(json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False))
+    from topotune.documents import document_text
+
+    print(document_text(document), end="")
 
 
 def _journal_path(plan: Path) -> Path:

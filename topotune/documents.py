@@ -349,6 +349,11 @@ def read_document(path: str | os.PathLike[str], schema: str | None = None) -> di
     return document
 
 
+def document_text(document: dict[str, Any]) -> str:
+    """A document as it stands in files and on stdout: sorted keys, laid out for people to compare."""
+    return json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
 def json_schema(name: str) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a kind of document (``plan``, ``topology``).
 

@@ -6,6 +6,9 @@ import pytest
 from command_line import topotune
 from plan_example import example as plan_document
 
+from topotune import cli
+from topotune.errors import OutputFileError, UsageError
+
 
 def refused(*arguments: str, cwd: Path) -> str:
     """The first line of a refusal; it must be wrong use, said on stderr alone."""
@@ -24,6 +27,7 @@ def refused(*arguments: str, cwd: Path) -> str:
         (["tune", "--budget", "0"], "error: '0' is no duration above 0"),
         (["tune", "--budget", "soon"], "error: 'soon' is no duration"),
         (["tune", "--sizes", "big"], "error: 'big' is no size in bytes"),
+        (["tune", "--sizes", ""], "error: '' is no size in bytes"),
         (["tune", "--sizes", "0"], "error: '0' has a size of 0 bytes"),
         (
             ["tune", "--sizes", "8M:1K"],
@@ -74,6 +78,31 @@ def test_an_existing_file_of_another_kind_is_never_overwritten_unasked(tmp_path,
     letter.write_text("dear plan")
     assert refused(verb, "-o", "letter.txt", cwd=tmp_path).startswith("error: letter.txt: ")
     assert letter.read_text() == "dear plan"
+
+
+def test_a_file_in_the_journals_place_is_kept_and_refused_before_any_rank_is_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "_on_ranks", lambda *_, **__: pytest.fail("ranks were started"))
+    notes = tmp_path / "plan.journal.jsonl"
+    notes.write_text("my notes")
+    with pytest.raises(OutputFileError, match="is there and is no journal of topotune"):
+        cli.tune(output=tmp_path / "plan.json", budget="1s", as_json=True)
+    assert notes.read_text() == "my notes"
+
+
+def test_a_program_that_the_kernel_cannot_run_is_refused(tmp_path):
+    (tmp_path / "plan.json").write_bytes(plan_bytes())
+    (tmp_path / "job").write_bytes(b"\0 no program")
+    (tmp_path / "job").chmod(0o755)
+    assert refused("run", "--plan", "plan.json", "--", "./job", cwd=tmp_path) == (
+        "error: './job': cannot be run: Exec format error"
+    )
+
+
+def test_sizes_that_cannot_be_compared_are_refused_before_any_rank_is_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "_on_ranks", lambda *_, **__: pytest.fail("ranks were started"))
+    (tmp_path / "plan.json").write_bytes(plan_bytes())
+    with pytest.raises(UsageError, match="a size of 1001 bytes cannot be measured"):
+        cli.compare(tmp_path / "plan.json", sizes="1001", budget="1s", seed=0)
 
 
 def plan_bytes(**changes: object) -> bytes:

@@ -107,6 +107,21 @@ def test_sizes_of_our_own_choosing_that_take_too_long_are_left_out_with_a_warnin
     assert bench.clock_s < 7.0
 
 
+def test_a_row_that_ends_beyond_all_memory_is_not_tried_there():
+    end = 1 << 45
+    rows = [
+        Row(min_bytes=0, max_bytes=1024, algorithm="default"),
+        Row(min_bytes=1024, max_bytes=end, algorithm=FAST.algorithm, params=FAST.params),
+        Row(min_bytes=end, max_bytes=None, algorithm="default"),
+    ]
+    bench = FakeBench(lambda arm, size: default_time(size))
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+    options = CompareOptions(plan_path="plan.json", budget_s=1000.0)
+    found, warnings = compare_plan(sampling, rows, options, algorithm_at=lambda size: "ring")
+    assert max(size for _, size in bench.checks) == found[-1].message_bytes < 1 << 30
+    assert warnings[0].startswith("32 TiB and more were left out")
+
+
 def test_the_plan_is_checked_before_it_is_timed():
     with pytest.raises(WrongResultError, match="1 KiB by ring: rank 1 got 3, not 6"):
         compare(plan_times(dict.fromkeys((1024, 4096, 65536), 1.0)), wrong=[PLANNED])

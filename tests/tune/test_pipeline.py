@@ -19,14 +19,23 @@ SIZES = (1024, 4096, 16384, 65536, 262144, 1 << 20)
 
 
 def choose(
-    bench, candidates, *, budget_s=60.0, sizes=SIZES, seed=0, limit=NO_LIMIT, journal=None, reports=None
+    bench,
+    candidates,
+    *,
+    budget_s=60.0,
+    sizes=SIZES,
+    seed=0,
+    limit=NO_LIMIT,
+    journal=None,
+    reports=None,
+    predicted_s=lambda candidate, size: len(candidate.algorithm) * 1e-3,
 ):
     sampling = Sampling(bench=bench, rng=np.random.default_rng(seed), journal=journal)
     return choose_rows(
         sampling,
         TuneOptions(budget_s=budget_s, sizes=sizes, seed=seed),
         candidates,
-        predicted_s=lambda candidate, size: len(candidate.algorithm) * 1e-3,
+        predicted_s=predicted_s,
         limit=limit,
         on_progress=reports.append if reports is not None else lambda _progress: None,
     )
@@ -138,6 +147,16 @@ def test_a_size_whose_default_takes_over_a_hundredth_of_the_budget_is_not_search
         warning.startswith("from 64 MiB on one call of the default takes over 1% of the budget of 2 s")
         for warning in choice.warnings
     )
+
+
+def test_a_first_size_that_is_predicted_to_break_the_budget_is_not_even_begun():
+    bench = FakeBench(factors({FAST: 3.0}))
+    choice = choose(
+        bench, [FAST], budget_s=1.0, sizes=(1 << 30,), predicted_s=lambda candidate, size: default_time(size)
+    )
+    assert bench.blocks == []
+    assert_tiles(choice.rows)
+    assert choice.warnings[0].startswith("from 1 GiB on one call of the default takes over 1% of the budget")
 
 
 def test_missed_starts_are_dropped_counted_and_told():

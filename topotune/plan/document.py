@@ -4,6 +4,7 @@ import json
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from topotune.documents import document_text
 from topotune.plan.model import COLLECTIVES, SCHEMA, SCHEMA_VERSION, Group, Plan
 
 
@@ -23,9 +24,8 @@ def canonical_bytes(plan: Plan) -> bytes:
 
 
 def file_bytes(plan: Plan) -> bytes:
-    """What stands in a plan's file: as `canonical_bytes`, but laid out for people to read and compare."""
-    text = json.dumps(plan_to_document(plan), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
-    return f"{text}\n".encode()
+    """What stands in a plan's file."""
+    return document_text(plan_to_document(plan)).encode()
 
 
 def _plain(value: Any) -> Any:

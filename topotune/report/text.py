@@ -1,4 +1,4 @@
-"""Plans, measurements, comparisons and predictions as aligned text of at most 100 columns."""
+"""Plans, measurements, comparisons and predictions as aligned text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

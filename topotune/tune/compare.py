@@ -114,6 +114,11 @@ def compare_plan(
     calls: dict[int, float] = {}
     fewest = minimum_rounds(corrected(CONFIDENCE, len(sizes))) + 2
     for size in sizes:
+        # Half of proportional growth, as small sizes cost latency; a plan's rows may end at any size.
+        growth_s = max((costs[one] * size / one / 2 for one in list(costs)[-1:]), default=0.0)
+        if options.sizes is None and fewest * growth_s > _LARGEST_SHARE * options.budget_s:
+            warnings.append(_left_out(size, options.budget_s))
+            break
         problem = sampling.check(PLANNED, size)
         if problem is not None:
             raise WrongResultError(f"{format_bytes(size)} by {algorithm_at(size)}: {problem}")
@@ -124,10 +129,7 @@ def compare_plan(
         calls[size] = float(np.max(times_s))
         if options.sizes is None and fewest * costs[size] > _LARGEST_SHARE * options.budget_s:
             del costs[size]
-            warnings.append(
-                f"{format_bytes(size)} and more were left out: they take too much of {options.budget_s:g} s; "
-                "--sizes or a larger --budget brings them in"
-            )
+            warnings.append(_left_out(size, options.budget_s))
             break
     # Each size gets the same time, but what small sizes cannot use falls to the larger ones.
     left_s = options.budget_s - sampling.now_s()
@@ -175,6 +177,13 @@ def comparison_to_document(
         "rows": [{**asdict(row), "ratio_ci": list(row.ratio_ci)} for row in rows],
         "warnings": list(warnings),
     }
+
+
+def _left_out(size: int, budget_s: float) -> str:
+    return (
+        f"{format_bytes(size)} and more were left out: they take too much of {budget_s:g} s; "
+        "--sizes or a larger --budget brings them in"
+    )
 
 
 def _row(found: Confirmation, algorithm: str) -> ComparisonRow:

@@ -80,7 +80,7 @@ class Journal:
     """
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
-        _refuse_to_replace_others(path)
+        check_replaceable(path)
         try:
             self._descriptor = os.open(
                 path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644
@@ -214,8 +214,12 @@ def _canonical(record: Mapping[str, Any]) -> bytes:
     return json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _refuse_to_replace_others(path: Path) -> None:
-    """A journal is replaced by the next run's; any other file is left alone."""
+def check_replaceable(path: Path) -> None:
+    """Whether a new journal may stand there: one is replaced by the next run's, any other file left alone.
+
+    Raises:
+        OutputFileError: it may not.
+    """
     try:
         with path.open("rb") as file:
             start = file.read(len(_LINE_START))

@@ -40,6 +40,9 @@ _LONGEST_CALL: Final = 0.01
 _PILOT_ROUNDS: Final = 7
 """Of the default at each size at most; fewer where they would take more than a single longest call."""
 
+_PREDICTED_WITHIN: Final = 3.0
+"""The default's predicted time is trusted to be at most this many times too long."""
+
 _FIRST_GUESS_S: Final = 0.01
 _UNSTABLE: Final = 0.15
 """Share of outliers, or of missed starts, from which a run says that the machine was unsteady."""
@@ -107,13 +110,13 @@ def choose_rows(
         sampling: where samples come from; its clock started when the ranks joined.
         options: budget, sizes, margin, seed.
         candidates: all that are to be considered, without the default.
-        predicted_s: the simulator's time of a candidate at a size, which orders the search; infinite where
-            the candidate does not take messages of that size.
+        predicted_s: the simulator's time of a candidate, or of the default, at a size; it orders the search.
+            Infinite where a candidate does not take messages of that size.
         limit: the bound that rows are held against.
         on_progress: called after each step.
     """
     run = _Run(options=options, sampling=sampling, on_progress=on_progress, warnings=[], best={})
-    defaults = _pilot(run)
+    defaults = _pilot(run, lambda size: predicted_s(DEFAULT, size))
     searches = _search(run, defaults, candidates, predicted_s)
     standings = {search.message_bytes: search.standings() for search in searches}
     finalists, conditions = _fit_for_training(run, searches)
@@ -170,12 +173,15 @@ def choose_rows(
     )
 
 
-def _pilot(run: _Run) -> dict[int, DefaultTime]:
-    """Time the default at each size that is worth searching, ascending."""
+def _pilot(run: _Run, predicted_s: Callable[[int], float]) -> dict[int, DefaultTime]:
+    """Time the default at each size that is worth searching, ascending.
+
+    Of the first size only the prediction says how long its calls are, before any is made.
+    """
     limit_s = _LONGEST_CALL * run.options.budget_s
     defaults: dict[int, DefaultTime] = {}
     unsteady: list[int] = []
-    last_bytes, last_s = run.options.sizes[0], 0.0
+    last_bytes, last_s = run.options.sizes[0], predicted_s(run.options.sizes[0]) / _PREDICTED_WITHIN
     # Where the links took long, the pilot takes from the search.
     deadline_s = max(run.ends_s(_PILOT_ENDS), run.sampling.now_s() + run.ends_s(_PILOT_ENDS / 2))
     stopped: tuple[int, str] | None = None
