@@ -62,6 +62,9 @@ class Launched:
             if isinstance(process, psutil.Process) and not process.is_running():
                 continue
             process.kill()
+        self.process.wait(timeout=30)
+        self.process.stdout.close()
+        self.process.stderr.close()
 
 
 @pytest.fixture
