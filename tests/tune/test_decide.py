@@ -140,6 +140,12 @@ def test_a_point_that_time_ran_out_for_ends_a_range():
     assert [row for row in rows if row[2] == "ring"] == [(K, 4 * K + 1, "ring")]
 
 
+def test_the_prediction_stands_beside_the_measured_default_too():
+    rows = decide_rows([], defaults(K, 4 * K), limit=Limit(), predicted_s=lambda candidate, size: size * 1e-6)
+    predicted = [row.evidence.predicted_s for row in rows if row.evidence]
+    assert predicted == [K * 1e-6, 4 * K * 1e-6]
+
+
 def test_a_row_carries_the_evidence_of_its_searched_size():
     conditions = {(K, FAST): Conditions(backward=comparison(1.2), busy_ratio=0.9)}
     rows = decide_rows(

@@ -54,7 +54,7 @@ class Evidence:
         num_samples: per arm.
         measured_bytes: the size the figures above belong to.
         extrapolated: True where the row was not measured at its own size.
-        predicted_s: what the simulator said before measuring; None for the default.
+        predicted_s: what the simulator said before measuring.
         confirmed_bytes: the sizes at which a row that departs from the default was confirmed.
         backward_ratio_ci: interval of default / plan while a real backward runs beside it; None if not taken.
         busy_ratio: default / plan while the main thread runs Python; None if not taken.

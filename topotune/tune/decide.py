@@ -117,11 +117,11 @@ def decide_rows(
     spans = confirmed_spans(confirmations, {*defaults, *tested_bytes})
     reached = 0
     for index, span in enumerate(spans):
-        rows.extend(_default_rows(reached, span.first_bytes, defaults, limit))
+        rows.extend(_default_rows(reached, span.first_bytes, defaults, limit, predicted_s))
         follows = index + 1 < len(spans) and spans[index + 1].first_bytes == span.last_bytes
         reached = span.last_bytes if follows else span.last_bytes + 1
         rows.append(_row(span, reached, limit, conditions or {}, predicted_s))
-    rows.extend(_default_rows(reached, None, defaults, limit))
+    rows.extend(_default_rows(reached, None, defaults, limit, predicted_s))
     return _joined(rows)
 
 
@@ -182,7 +182,11 @@ def _row(
 
 
 def _default_rows(
-    min_bytes: int, max_bytes: int | None, defaults: Mapping[int, DefaultTime], limit: Limit
+    min_bytes: int,
+    max_bytes: int | None,
+    defaults: Mapping[int, DefaultTime],
+    limit: Limit,
+    predicted_s: Callable[[Candidate, int], float] | None,
 ) -> list[Row]:
     """Default rows that tile a range, beginning anew at each searched size in it."""
     if min_bytes == max_bytes:
@@ -208,6 +212,8 @@ def _default_rows(
                 ratio_ci=_EXACT,
                 num_samples=own.num_samples,
                 measured_bytes=start,
+                # A single rank exchanges nothing, and has no prediction: its 0 s is none.
+                predicted_s=(predicted_s(DEFAULT, start) or None) if predicted_s else None,
             )
             row = _held_against(limit, replace(row, evidence=evidence))
         rows.append(row)
