@@ -124,7 +124,10 @@ def test_close_waits_for_an_abort_in_another_thread():
 
 
 def abort_while_waiting(rank, num_ranks, store, algorithm):
-    """Rank 1 never takes part; rank 0 and rank 2 wait for it in a thread and are aborted."""
+    """Rank 1 never takes part; rank 0 and rank 2 wait for it in a thread and are aborted.
+
+    Neither aborts before both have been seen waiting: the first abort breaks the other's connection to it.
+    """
     communicator = Communicator(store, rank, num_ranks, name="aborted", timeout=AMPLE)
     executable = build_executable(algorithm, {}, communicator)
     if rank == 1:
@@ -142,6 +145,8 @@ def abort_while_waiting(rank, num_ranks, store, algorithm):
     waiting.start()
     time.sleep(1.0)
     assert waiting.is_alive()
+    store.set(f"seen waiting {rank}", "")
+    store.wait(["seen waiting 0", "seen waiting 2"], AMPLE)
     begin = time.monotonic()
     communicator.abort()
     waiting.join()
