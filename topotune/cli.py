@@ -10,13 +10,16 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.exceptions import TyperException
 
 from topotune import __version__, units
 from topotune.errors import TopotuneError, UsageError
+
+if TYPE_CHECKING:
+    from topotune.bounds import CapacityGraph
 
 FINDINGS = 3
 INTERRUPTED = 130
@@ -197,6 +200,38 @@ def measure(
     measurement = measurement_from_document(document, "measurement")
     text = describe_measurement(measurement, fit_links(measurement))
     _deliver(document, text, output, force, as_json, schema="topotune/measurement")
+
+
+@app.command()
+def optimum(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A topology, measurement or lab profile (.json).")
+    ],
+    sizes: Sizes = None,
+    output: Output = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Say how fast each collective could be at best on these links, and what holds it back.
+
+    Example: topotune optimum links.json --sizes 1M,64M
+    """
+    from topotune.bounds import NoBound, optima, optima_to_document
+    from topotune.report.text import describe_optimum
+
+    _check_output(output, force, schema="topotune/optimum")
+    message_bytes = () if sizes is None else units.parse_sizes(sizes)
+    try:
+        graph, latency_s, warnings = _network_of(file)
+        found = NoBound(reason="no link limits it") if graph is None else optima(graph)
+    except TopotuneError:
+        raise
+    except ValueError as problem:
+        found = NoBound(reason=str(problem))
+    if isinstance(found, NoBound):
+        raise UsageError(f"{file}: {found.reason}", hint="a bound needs links with known rates between ranks")
+    document = optima_to_document(found, message_bytes, latency_s=latency_s, warnings=warnings)
+    _deliver(document, describe_optimum(document), output, force, as_json, schema="topotune/optimum")
 
 
 @app.command()
@@ -485,6 +520,36 @@ def _progress_bar() -> Iterator[Callable[[str, float, float], None]]:
 
 
 # What goes in and out.
+
+
+def _network_of(file: Path) -> "tuple[CapacityGraph | None, float, tuple[str, ...]]":
+    """The links that a document describes (None: nothing limits them), their latency, and its warnings."""
+    from topotune.bounds import graph_from_links, graph_from_topology
+    from topotune.bounds.optimum import latency_s
+    from topotune.documents import read_document
+
+    document = read_document(file)
+    kind = document["schema"]
+    if kind == "topotune/topology":
+        from topotune.topology import topology_from_document
+
+        topology = topology_from_document(document, str(file))
+        return graph_from_topology(topology), 0.0, topology.warnings
+    if kind == "topotune/measurement":
+        from topotune.links import fit_links, measurement_from_document
+
+        measurement = measurement_from_document(document, str(file))
+        model = fit_links(measurement)
+        return graph_from_links(model), latency_s(model), measurement.warnings
+    if kind == "topotune/lab":
+        from topotune.lab import read_profile
+        from topotune.lab.limit import line_rate_graph
+
+        return line_rate_graph(read_profile(file.resolve())), 0.0, ()
+    raise UsageError(
+        f"{file}: is a {kind}, which describes no links",
+        hint="optimum reads topologies, measurements and lab profiles",
+    )
 
 
 def _check_backend(name: str) -> str:

@@ -12,7 +12,7 @@ The bound is therefore loose for small messages, and never above what the networ
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from topotune.bounds.cut import allgather_bound, tightest_split
 from topotune.bounds.graph import Arc, CapacityGraph, graph_from_links
@@ -33,11 +33,13 @@ class Bound:
         s_per_byte: shortest time per byte of the message on each rank.
         text: what sets it, in words (``link of node b, 200 Mbit/s``).
         cut: the vertices on one side of what sets it; empty where no single cut does.
+        exact: whether some algorithm is known to reach it; else only that none is faster.
     """
 
     s_per_byte: float
     text: str
     cut: tuple[str, ...]
+    exact: bool = False
 
     def time_s(self, message_bytes: float) -> float:
         """Shortest time for a message of so many bytes on each rank."""
@@ -84,7 +86,7 @@ def graph_allreduce_bound(graph: CapacityGraph) -> Bound | NoBound:
     if _is_open(graph, [arc for arc in graph.capacities if arc[0] in side and arc[1] not in side]):
         return NoBound(reason="no links with a known limit separate the ranks")
     facts = [
-        Bound(s_per_byte=1.0 / capacity, text=_crossing_in_words(graph, side), cut=_smaller(graph, side)),
+        Bound(s_per_byte=1.0 / capacity, text=crossing_in_words(graph, side), cut=smaller_side(graph, side)),
         *_together(graph, [frozenset({host}) for host in sorted(graph.hosts)]),
     ]
     for switch in sorted(set(graph.vertices) - graph.hosts):
@@ -94,12 +96,13 @@ def graph_allreduce_bound(graph: CapacityGraph) -> Bound | NoBound:
         return best
     s_per_byte = 1.0 / allreduce_lp(graph).algbw_bytes_per_s
     if s_per_byte <= best.s_per_byte * (1 + _TIE):
-        return best
+        return replace(best, exact=True)
     allgather = allgather_bound(graph)
     if s_per_byte <= 2 * float(allgather.inverse_rate) / allgather.num_ranks * (1 + _TIE):
         side = allgather.cut
-        return Bound(s_per_byte=s_per_byte, text=_crossing_in_words(graph, side), cut=_smaller(graph, side))
-    return Bound(s_per_byte=s_per_byte, text="several links together, no single cut", cut=())
+        text, cut = crossing_in_words(graph, side), smaller_side(graph, side)
+        return Bound(s_per_byte=s_per_byte, text=text, cut=cut, exact=True)
+    return Bound(s_per_byte=s_per_byte, text="several links together, no single cut", cut=(), exact=True)
 
 
 def _together(graph: CapacityGraph, parts: Sequence[frozenset[str]]) -> list[Bound]:
@@ -146,7 +149,7 @@ def _parts_around(graph: CapacityGraph, switch: str) -> list[frozenset[str]]:
     return parts
 
 
-def _smaller(graph: CapacityGraph, side: frozenset[str]) -> tuple[str, ...]:
+def smaller_side(graph: CapacityGraph, side: frozenset[str]) -> tuple[str, ...]:
     """The smaller side of a cut, sorted."""
     sides = (side, frozenset(graph.vertices) - side)
     return min((tuple(sorted(vertices)) for vertices in sides), key=lambda names: (len(names), names))
@@ -176,7 +179,8 @@ def _bound_of_star(graph: CapacityGraph, center: str) -> Bound | NoBound:
         text, cut = _together_in_words(graph, arcs), tuple(hosts)
     else:
         text, cut = _arcs_in_words(graph, [arcs[bound.slowest]]), (hosts[bound.slowest],)
-    return Bound(s_per_byte=float(bound.s_per_byte), text=text, cut=cut)
+    alike = all(graph.capacities[arc] == graph.capacities[arc[::-1]] for arc in sending)
+    return Bound(s_per_byte=float(bound.s_per_byte), text=text, cut=cut, exact=alike)
 
 
 def _is_open(graph: CapacityGraph, arcs: Iterable[Arc]) -> bool:
@@ -184,7 +188,8 @@ def _is_open(graph: CapacityGraph, arcs: Iterable[Arc]) -> bool:
     return not graph.unlimited.isdisjoint(arcs)
 
 
-def _crossing_in_words(graph: CapacityGraph, side: frozenset[str]) -> str:
+def crossing_in_words(graph: CapacityGraph, side: frozenset[str]) -> str:
+    """The links that leave one side of a cut, by name, and what they carry."""
     return _arcs_in_words(graph, [arc for arc in graph.capacities if arc[0] in side and arc[1] not in side])
 
 

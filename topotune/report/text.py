@@ -177,6 +177,40 @@ def describe_predictions(document: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
+def describe_optimum(document: dict[str, Any]) -> str:
+    """Each collective's best rate and bottleneck, the ceiling of a flat ring, and times by size."""
+    rows = []
+    for name in ("allreduce", "allgather", "reduce_scatter"):
+        best = document[name]
+        rates = (format_rate(best["algbw_bytes_per_s"]), format_rate(best["busbw_bytes_per_s"]))
+        rows.append([name, "" if best["exact"] else "at most", *rates, best["bottleneck"]["text"]])
+    ring = document["flat_ring"]
+    if ring is not None:
+        rates = (format_rate(ring["algbw_bytes_per_s"]), format_rate(ring["busbw_bytes_per_s"]))
+        share = ring["algbw_bytes_per_s"] / document["allreduce"]["algbw_bytes_per_s"]
+        rows.append(["allreduce by flat rings", "at most", *rates, f"{100 * share:.0f} % of the optimum"])
+    parts = [
+        f"the optimum on {document['num_ranks']} ranks",
+        align(["collective", "", "algbw", "busbw", "bottleneck"], rows, left=(0, 1, 4)),
+    ]
+    if document["sizes"]:
+        parts.append(
+            align(
+                ["allreduce of", "takes at least", "by flat rings"],
+                [
+                    [
+                        format_bytes(size["message_bytes"]),
+                        format_seconds(size["time_s"]),
+                        "–" if size["flat_ring_time_s"] is None else format_seconds(size["flat_ring_time_s"]),
+                    ]
+                    for size in document["sizes"]
+                ],
+            )
+        )
+    parts.extend(f"warning: {warning}" for warning in document["warnings"])
+    return "\n".join(parts)
+
+
 def describe_comparison(document: dict[str, Any]) -> str:
     """One line a message size, with the verdict in words."""
     rows = [

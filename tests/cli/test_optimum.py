@@ -1,0 +1,48 @@
+import json
+from pathlib import Path
+
+import pytest
+from command_line import topotune
+
+PROFILES = Path(__file__).parents[2] / "profiles" / "lab"
+
+
+def test_optimum_names_the_bottleneck_and_gives_times(tmp_path):
+    done = topotune(
+        "optimum",
+        str(PROFILES / "4x2-degraded.json"),
+        "--sizes",
+        "8M",
+        "--json",
+        "-o",
+        "best.json",
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document == json.loads((tmp_path / "best.json").read_text())
+    assert document["allreduce"]["bottleneck"] == {"text": "link of node c, 50 Mbit/s", "cut": ["c"]}
+    (size,) = document["sizes"]
+    assert size["time_s"] == pytest.approx(8 * 2**20 / 6.25e6)
+    assert size["flat_ring_time_s"] > size["time_s"]
+
+
+def test_optimum_for_people_shows_what_flat_rings_reach(tmp_path):
+    done = topotune("optimum", str(PROFILES / "racks-2x2x2.json"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "uplink of rack left, 100 Mbit/s" in done.stdout
+    assert "57 % of the optimum" in done.stdout
+
+
+def test_optimum_of_one_machine_is_refused_with_the_reason(tmp_path):
+    done = topotune("optimum", str(PROFILES / "1x4.json"), cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert "no link limits it" in done.stderr
+
+
+def test_optimum_of_a_document_without_links_says_what_it_reads(tmp_path):
+    topotune("optimum", str(PROFILES / "2x4.json"), "-o", "best.json", cwd=tmp_path)
+    done = topotune("optimum", "best.json", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "best.json" in done.stderr.splitlines()[0]
