@@ -21,7 +21,7 @@ from topotune.bounds.star import star_bound
 from topotune.links.model import LinkModel
 from topotune.units import format_bit_rate
 
-_MAX_LP_HOSTS = 24  # beyond, the linear programme takes longer than a second
+MAX_LP_HOSTS = 24  # beyond, the linear programme takes longer than a second
 _TIE = 1e-6  # relative: the linear programme's own accuracy
 
 
@@ -92,7 +92,7 @@ def graph_allreduce_bound(graph: CapacityGraph) -> Bound | NoBound:
     for switch in sorted(set(graph.vertices) - graph.hosts):
         facts += _together(graph, _parts_around(graph, switch))
     best = max(facts, key=lambda fact: fact.s_per_byte)
-    if len(graph.hosts) > _MAX_LP_HOSTS:
+    if len(graph.hosts) > MAX_LP_HOSTS:
         return best
     s_per_byte = 1.0 / allreduce_lp(graph).algbw_bytes_per_s
     if s_per_byte <= best.s_per_byte * (1 + _TIE):

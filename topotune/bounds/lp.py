@@ -15,14 +15,23 @@ Source: Edmonds, "Edge-disjoint branchings", 1973; Bang-Jensen, Frank and Jackso
 unequal shares follow BytePS (Jiang et al., OSDI 2020), whose star is the case of one switch.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
-from scipy.optimize import linprog
+import numpy.typing as npt
+from scipy.optimize import OptimizeResult, linprog
 from scipy.sparse import coo_array
 
-from topotune.bounds.graph import CapacityGraph
+from topotune.bounds.graph import Arc, CapacityGraph
+
+_GIVEN_UP: Final = 1e-3
+"""Share of the rate that spreading the shares may cost."""
+
+_TRAFFIC: Final = 0.01
+"""Weight of all traffic beside the largest share."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,22 +41,29 @@ class AllreduceOptimum:
     Attributes:
         algbw_bytes_per_s: message size over time.
         shares: which part of the message each host should own; sums to 1. Other shares may be as good.
+        copying_bytes_per_s, adding_bytes_per_s: of each link's capacity, what serves copying and adding.
     """
 
     algbw_bytes_per_s: float
     shares: Mapping[str, float]
+    copying_bytes_per_s: Mapping[Arc, float]
+    adding_bytes_per_s: Mapping[Arc, float]
 
     def time_s(self, message_bytes: float) -> float:
         """Shortest time of an allreduce of ``message_bytes`` on each rank."""
         return message_bytes / self.algbw_bytes_per_s
 
 
-def allreduce_lp(graph: CapacityGraph, *, switches_reduce: bool = False) -> AllreduceOptimum:
+def allreduce_lp(
+    graph: CapacityGraph, *, switches_reduce: bool = False, spread: bool = False
+) -> AllreduceOptimum:
     """The optimum of allreduce by linear programming.
 
     Args:
         graph: ranks on at least two vertices.
         switches_reduce: whether switches add and copy by themselves (NVLS, SHARP).
+        spread: among the shares that give the optimum (but for a thousandth) take those whose largest is
+            smallest, and little traffic: trees then stay low. Costs a second linear programme.
 
     Raises:
         ValueError: the ranks cannot all reach each other, or all sit on one vertex.
@@ -64,7 +80,8 @@ def allreduce_lp(graph: CapacityGraph, *, switches_reduce: bool = False) -> Allr
     # feeds (hosts).
     first_flow = num_hosts + 2 * num_links
     block = num_links + num_hosts
-    num_columns = first_flow + 2 * num_hosts * block
+    largest_share = first_flow + 2 * num_hosts * block
+    num_columns = largest_share + 1
     equal, at_most = _Rows(), _Rows()
     for link in range(num_links):
         at_most.add(
@@ -109,20 +126,38 @@ def allreduce_lp(graph: CapacityGraph, *, switches_reduce: bool = False) -> Allr
             equal.add({**row, **{host: -1.0 for host in range(num_hosts)}}, 0.0)
     objective = np.zeros(num_columns)
     objective[:num_hosts] = -1.0
-    solution = linprog(
-        objective,
-        A_ub=at_most.matrix(num_columns),
-        b_ub=at_most.limits,
-        A_eq=equal.matrix(num_columns),
-        b_eq=equal.limits,
-        method="highs",
-    )
+    solution = _solve(objective, equal, at_most)
     rate = -float(solution.fun) * scale if solution.status == 0 else 0.0
     if rate <= scale * 1e-12:
         raise ValueError("the ranks cannot all reach each other")
+    if spread:
+        ranks_at = Counter(graph.compute)
+        for host, name in enumerate(hosts):
+            at_most.add({host: 1.0 / ranks_at[name], largest_share: -1.0}, 0.0)
+        at_most.add(dict.fromkeys(range(num_hosts), -1.0), -rate / scale * (1 - _GIVEN_UP))
+        objective[:num_hosts] = 0.0
+        objective[num_hosts:first_flow] = _TRAFFIC
+        objective[largest_share] = float(num_hosts)
+        spread_solution = _solve(objective, equal, at_most)
+        solution = spread_solution if spread_solution.status == 0 else solution
     shares = np.maximum(solution.x[:num_hosts], 0.0)
+    parts = np.maximum(solution.x[num_hosts:first_flow], 0.0) * scale
     return AllreduceOptimum(
-        algbw_bytes_per_s=rate, shares=dict(zip(hosts, (shares / shares.sum()).tolist(), strict=True))
+        algbw_bytes_per_s=rate,
+        shares=dict(zip(hosts, (shares / shares.sum()).tolist(), strict=True)),
+        copying_bytes_per_s=dict(zip(links, parts[:num_links].tolist(), strict=True)),
+        adding_bytes_per_s=dict(zip(links, parts[num_links:].tolist(), strict=True)),
+    )
+
+
+def _solve(objective: npt.NDArray[np.float64], equal: "_Rows", at_most: "_Rows") -> OptimizeResult:
+    return linprog(
+        objective,
+        A_ub=at_most.matrix(len(objective)),
+        b_ub=at_most.limits,
+        A_eq=equal.matrix(len(objective)),
+        b_eq=equal.limits,
+        method="highs",
     )
 
 

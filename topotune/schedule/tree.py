@@ -42,7 +42,8 @@ def double_binary_tree(num_ranks: int, *, pieces: int = 1) -> Schedule:
     check_num_transfers(4 * (num_ranks - 1) * pieces, "double_binary_tree", num_ranks)
     parts = []
     for channel, parent in enumerate((in_order_parents(num_ranks), complementary_parents(num_ranks))):
-        send_up, receive_down = _timetable(parent)
+        send_up = send_steps(parent)
+        receive_down = receive_steps(parent, int(send_up[np.flatnonzero(parent < 0)[0]]))
         child = np.flatnonzero(parent >= 0)[:, None]
         piece = np.arange(pieces)
         chunk = piece + channel * pieces
@@ -70,25 +71,44 @@ def complementary_parents(num_ranks: int) -> IntArray:
     return parents
 
 
-def _timetable(parent: IntArray) -> tuple[IntArray, IntArray]:
-    """Steps at which piece 0 leaves each vertex on the way up, and reaches it on the way down."""
+def send_steps(parent: IntArray) -> IntArray:
+    """Steps at which piece 0 leaves each vertex on the way up; of the root, at which it is complete.
+
+    Args:
+        parent: of each vertex; -1 for the root.
+    """
+    children, downwards = _downwards(parent)
+    send_up = np.zeros(len(parent), dtype=np.int64)
+    for vertex in reversed(downwards):
+        arrives = -1
+        for child in sorted(children[vertex], key=lambda child: (send_up[child], child)):
+            arrives = send_up[child] = max(int(send_up[child]), arrives + 1)
+        send_up[vertex] = arrives + 1
+    return send_up
+
+
+def receive_steps(parent: IntArray, first_step: int) -> IntArray:
+    """Steps at which piece 0 reaches each vertex on the way down.
+
+    Args:
+        parent: of each vertex; -1 for the root, whose entry means nothing.
+        first_step: at which the root sends it.
+    """
+    _, downwards = _downwards(parent)
+    receive_down = np.zeros(len(parent), dtype=np.int64)
+    receive_down[downwards[0]] = first_step - 1
+    for vertex in downwards[1:]:
+        receive_down[vertex] = receive_down[parent[vertex]] + 1
+    return receive_down
+
+
+def _downwards(parent: IntArray) -> tuple[list[list[int]], list[int]]:
+    """The children of each vertex, and all vertices, each behind its parent."""
     children: list[list[int]] = [[] for _ in parent]
     for child, up in enumerate(parent.tolist()):
         if up >= 0:
             children[up].append(child)
-    root = int(np.flatnonzero(parent < 0)[0])
-    downwards = [root]
-    for vertex in downwards:
-        downwards += children[vertex]
-    send_up = np.zeros(len(parent), dtype=np.int64)
-    for vertex in reversed(downwards):
-        arrivals = children[vertex]
-        if len(arrivals) == 2 and send_up[arrivals[0]] == send_up[arrivals[1]]:
-            send_up[arrivals[1]] += 1
-        if arrivals:
-            send_up[vertex] = 1 + max(send_up[arrivals])
-    receive_down = np.zeros(len(parent), dtype=np.int64)
-    receive_down[root] = send_up[root] - 1
-    for vertex in downwards[1:]:
-        receive_down[vertex] = receive_down[parent[vertex]] + 1
-    return send_up, receive_down
+    order = [int(np.flatnonzero(parent < 0)[0])]
+    for vertex in order:
+        order += children[vertex]
+    return children, order
