@@ -81,7 +81,9 @@ def send_steps(parent: IntArray) -> IntArray:
     send_up = np.zeros(len(parent), dtype=np.int64)
     for vertex in reversed(downwards):
         arrives = -1
-        for child in sorted(children[vertex], key=lambda child: (send_up[child], child)):
+        # Of children that are ready together the next in number goes first: no child is first everywhere.
+        turn = {child: (send_up[child], (child - vertex) % len(parent)) for child in children[vertex]}
+        for child in sorted(turn, key=turn.__getitem__):
             arrives = send_up[child] = max(int(send_up[child]), arrives + 1)
         send_up[vertex] = arrives + 1
     return send_up
