@@ -8,6 +8,7 @@ from topotune.units import (
     format_line_rate,
     format_rate,
     format_seconds,
+    parse_bit_rate,
     parse_bytes,
     parse_seconds,
     parse_sizes,
@@ -180,3 +181,18 @@ def test_a_printed_size_reads_back_to_within_its_three_digits(num_bytes):
 def test_a_printed_time_reads_back_to_within_its_three_digits(seconds):
     number, unit = format_seconds(seconds).split()
     assert float(number) * {"µs": 1e-6, "ms": 1e-3, "s": 1}[unit] == pytest.approx(seconds, rel=0.006)
+
+
+@pytest.mark.parametrize(
+    ("text", "bits_per_s"),
+    [("100Gbit", 100e9), ("25G", 25e9), ("200 Mbit/s", 200e6), ("1.5Tbps", 1.5e12), ("56gbit/s", 56e9)],
+)
+def test_rates_of_networks_are_decimal(text, bits_per_s):
+    assert parse_bit_rate(text) == bits_per_s
+
+
+@pytest.mark.parametrize("text", ["", "fast", "100", "0G", "-1G", "10GB", "1e3G", "G", "nan"])
+def test_what_is_no_rate_is_refused_with_an_example(text):
+    with pytest.raises(UsageError, match="is no rate of a network") as caught:
+        parse_bit_rate(text)
+    assert "25Gbit" in caught.value.hint

@@ -91,6 +91,19 @@ def parse_seconds(text: str) -> float:
     return value
 
 
+def parse_bit_rate(text: str) -> float:
+    """``"100Gbit"``, ``"25G"``, ``"200 Mbit/s"`` → bits/s, above 0; units are decimal, as networks are sold.
+
+    Raises:
+        UsageError: no such rate, or not above 0.
+    """
+    match = _NUMBER.fullmatch(re.sub(r"(?:bit(?:/s)?|bps)$", "", text.strip(), flags=re.IGNORECASE))
+    unit = {"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}.get(match[2].lower()) if match else None
+    if match is None or unit is None or not float(match[1]) > 0:
+        raise UsageError(f"{text!r:.100} is no rate of a network", hint="write 25Gbit, 200Mbit, 1.5Tbit/s")
+    return float(match[1]) * unit
+
+
 def format_bytes(num_bytes: float) -> str:
     """Bytes as people write them: ``"64 MiB"``, ``"1.5 KiB"``, ``"100 B"``."""
     value, name = float(num_bytes), "B"
