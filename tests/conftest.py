@@ -1,13 +1,20 @@
-"""Signals as a terminal leaves them.
+"""What every test finds: signals as a terminal leaves them, and properties on the same examples each time.
 
-Under nohup, or in the background of a shell, some are ignored, and every process that a test starts would
-inherit that.
+Under nohup, or in the background of a shell, some signals are ignored, and every process that a test starts
+would inherit that. New examples for properties are drawn with HYPOTHESIS_PROFILE=search.
 """
 
+import os
 import signal
+
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("search", derandomize=False)
 
 
 def pytest_configure():
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
     for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

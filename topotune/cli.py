@@ -7,6 +7,7 @@ stdout holds exactly one JSON document; all else then goes to stderr.
 import contextlib
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,13 +17,16 @@ import typer
 from typer.exceptions import TyperException
 
 from topotune import __version__, units
-from topotune.errors import TopotuneError, UsageError
+from topotune.errors import RankFailedError, RunError, TopotuneError, UsageError
 
 if TYPE_CHECKING:
     from topotune.bounds import CapacityGraph
+    from topotune.links import LinkModel, Measurement
+    from topotune.probe.membership import Membership
 
 FINDINGS = 3
 INTERRUPTED = 130
+_DEFAULT_RANKS = 2
 
 app = typer.Typer(
     name="topotune",
@@ -46,7 +50,16 @@ NumLocalRanks = Annotated[
     typer.Option(
         "--nproc-per-node",
         metavar="N",
-        help="Ranks to start on this machine; not under torchrun, whose ranks are joined.  [default: 2]",
+        help="Ranks to start on this machine, or on each node; not under launchers that start ranks.  "
+        "[default: 2]",
+    ),
+]
+Interface = Annotated[
+    str | None,
+    typer.Option(
+        "--interface",
+        metavar="NAME",
+        help="Network interface between nodes, or several: eth0,eth1.  [default: the fastest that all reach]",
     ),
 ]
 Sizes = Annotated[
@@ -75,9 +88,14 @@ def main() -> None:
     except TopotuneError as error:
         if debug:
             raise
-        _fail(error.message, error.hint, error.exit_code)
+        _print_error(error)
+        if isinstance(error, RankFailedError):
+            # Not by the interpreter's way: destructors of process groups may wait for the rank that is gone.
+            _leave_at_once(error.exit_code)
+        _leave(error.exit_code)
     except TyperException as error:
-        _fail(error.format_message(), "topotune --help, or topotune VERB --help", UsageError.exit_code)
+        _print_error(UsageError(error.format_message(), hint="topotune --help, or topotune VERB --help"))
+        _leave(UsageError.exit_code)
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BrokenPipeError:
@@ -111,17 +129,91 @@ def probe(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Map this machine: GPUs, NVLink, PCIe, NUMA, network and RDMA devices.
+    """Map this machine: GPUs, NVLink, PCIe, NUMA, network and RDMA devices. Under a launcher, all its nodes.
 
     Example: topotune probe -o machine.json
     """
     from topotune.probe import probe as look
+    from topotune.probe.launcher import read_launcher
+    from topotune.probe.membership import Alone
+    from topotune.topology import render, topology_from_document, topology_to_document
+
+    launcher = read_launcher(os.environ, num_local_ranks=1)
+    if launcher.speaks:
+        _check_output(output, force, schema=None)
+    if isinstance(launcher, Alone):
+        topology = look(root)
+        document = topology_to_document(topology)
+    else:
+        document = _on_ranks(probe_rank, {"root": str(root.absolute())}, launcher, 1)
+        if not launcher.speaks:
+            return
+        topology = topology_from_document(document, "the nodes' topology")
+    _deliver(document, render(topology, width=_width()), output, force, as_json, schema=None)
+
+
+@app.command(name="import")
+def import_(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE…", help="Captured output or files; NODE=FILE says which node one is of."
+        ),
+    ],
+    format_name: Annotated[
+        str | None,
+        typer.Option("--format", metavar="NAME", help="What the files are, instead of recognising it."),
+    ] = None,
+    output: Output = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Read other tools' files (NCCL XML, nvidia-smi, rocm-smi, …) and join them to one topology.
+
+    Example: topotune import topo.xml topo-m.txt smi-q.txt -o machine.json
+    """
     from topotune.topology import render, topology_to_document
+    from topotune.topology.formats import read_files
 
     _check_output(output, force, schema=None)
-    topology = look(root)
+    topology = read_files(files, format_name=format_name)
     document = topology_to_document(topology)
     _deliver(document, render(topology, width=_width()), output, force, as_json, schema=None)
+
+
+@app.command()
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A topology, or a file that import reads.")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="FORMAT", help="nccl-xml (NCCL_TOPO_FILE), json, dot, graphml.")
+    ],
+    node: Annotated[
+        str | None, typer.Option("--node", metavar="NAME", help="Which node, where the format holds one.")
+    ] = None,
+    output: Output = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write a topology for other programs.
+
+    Example: topotune export machine.json --to nccl-xml -o topo.xml
+    """
+    from topotune.files import write_whole
+    from topotune.topology.formats import export_topology, read_files
+
+    _check_output(output, force, schema=None)
+    exported = export_topology(read_files([str(file)]), to, node=node)
+    for warning in exported.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if output is not None:
+        write_whole(output, exported.text.encode(), force=force)
+    if as_json:
+        head = {"schema": "topotune/export", "schema_version": 1}
+        _print_json(head | {"format": to, "text": exported.text, "warnings": list(exported.warnings)})
+    elif output is None:
+        print(exported.text, end="")
+    else:
+        print(f"written to {output}", file=sys.stderr)
 
 
 @app.command()
@@ -163,7 +255,9 @@ def show(
 
 @app.command()
 def schema(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="plan, topology, measurement, schedule, lab.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="plan, topology, measurement, check, schedule, lab.")
+    ],
     as_json: Json = False,
 ) -> None:
     """Print the JSON Schema of a kind of document.
@@ -179,27 +273,92 @@ def schema(
 @app.command()
 def measure(
     nproc_per_node: NumLocalRanks = None,
-    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Time to spend.")] = "10s",
+    interface: Interface = None,
+    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Time to spend.")] = "20s",
     backend: Backend = "gloo",
+    seed: Seed = 0,
     output: Output = None,
+    topology_output: Annotated[
+        Path | None,
+        typer.Option("--topology", metavar="FILE", help="Write the inferred network between nodes to FILE."),
+    ] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Measure latency and bandwidth between every two ranks.
+    """Measure latency and bandwidth between ranks, and what flows between nodes share.
 
     Example: topotune measure --nproc-per-node 4 -o links.json
     """
     from topotune.links import fit_links, measurement_from_document
     from topotune.report.text import describe_measurement
 
-    payload = {"budget_s": units.parse_seconds(budget), "backend": _check_backend(backend)}
-    _check_output(output, force, schema="topotune/measurement")
-    document = _on_ranks(measure_rank, payload, nproc_per_node, default_ranks=2)
-    if document is None:
+    payload = {"budget_s": units.parse_seconds(budget), "backend": _check_backend(backend), "seed": seed}
+    _force_interface(interface)
+    launcher = _launcher(nproc_per_node)
+    if launcher.speaks:
+        _check_output(output, force, schema="topotune/measurement")
+        _check_output(topology_output, force, schema="topotune/topology")
+    document = _on_ranks(measure_rank, payload, launcher, nproc_per_node)
+    if not launcher.speaks:
         return
     measurement = measurement_from_document(document, "measurement")
-    text = describe_measurement(measurement, fit_links(measurement))
+    model = fit_links(measurement)
+    text = describe_measurement(measurement, model)
     _deliver(document, text, output, force, as_json, schema="topotune/measurement")
+    if topology_output is not None:
+        _write_inferred(measurement, model, topology_output, force)
+
+
+@app.command()
+def check(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="A measurement, from topotune measure -o; none: measure now."),
+    ] = None,
+    nproc_per_node: NumLocalRanks = None,
+    interface: Interface = None,
+    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Time to spend.")] = "30s",
+    fail_on: Annotated[
+        str,
+        typer.Option("--fail-on", metavar="SEVERITY", help="Exit code 3 from here on: info, warning, error."),
+    ] = "warning",
+    seed: Seed = 0,
+    output: Output = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Measure what is wrong between nodes: slow nodes and paths, narrow uplinks. Exit code 3 if anything is.
+
+    Example: topotune check --nproc-per-node 2 --fail-on error
+    """
+    from topotune.documents import read_document
+    from topotune.links import measurement_from_document
+    from topotune.links.check import SCHEMA, SEVERITIES, check_measurement, check_to_document, reaches
+    from topotune.report.text import describe_check
+
+    if fail_on not in SEVERITIES:
+        raise UsageError(f"--fail-on {fail_on}: is none of {', '.join(SEVERITIES)}")
+    payload = {"budget_s": units.parse_seconds(budget), "seed": seed}
+    speaks = True
+    if file is not None:
+        _check_output(output, force, schema=SCHEMA)
+        source, document = str(file), read_document(file, "topotune/measurement")
+    else:
+        _force_interface(interface)
+        launcher = _launcher(nproc_per_node)
+        speaks = launcher.speaks
+        if speaks:
+            _check_output(output, force, schema=SCHEMA)
+        source = "measurement"
+        document = _on_ranks(measure_rank, payload, launcher, nproc_per_node, share_result=True)
+        if document is None:
+            return
+    found = check_measurement(measurement_from_document(document, source))
+    if speaks:
+        document = check_to_document(found)
+        _deliver(document, describe_check(document), output, force, as_json, schema=SCHEMA)
+    if reaches(found.findings, fail_on):
+        raise typer.Exit(FINDINGS)
 
 
 @app.command()
@@ -208,13 +367,29 @@ def optimum(
         Path, typer.Argument(metavar="FILE", help="A topology, measurement or lab profile (.json).")
     ],
     sizes: Sizes = None,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", metavar="N", help="What if there were N such nodes.")
+    ] = None,
+    add_nic: Annotated[
+        bool, typer.Option("--add-nic", help="What if each node had one NIC more, like its last one.")
+    ] = False,
+    without: Annotated[
+        list[str] | None,
+        typer.Option("--without", metavar="PLACE", help="What if these links were not there: ID or ID:ID."),
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="PLACE=RATE", help="What if they were faster or slower: half, 0.8, 100Gbit."
+        ),
+    ] = None,
     output: Output = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Say how fast each collective could be at best on these links, and what holds it back.
 
-    Example: topotune optimum links.json --sizes 1M,64M
+    Example: topotune optimum machine.json --nodes 4 --set n3/nic0=half --sizes 1M,64M
     """
     from topotune.bounds import NoBound, optima, optima_to_document
     from topotune.report.text import describe_optimum
@@ -222,7 +397,7 @@ def optimum(
     _check_output(output, force, schema="topotune/optimum")
     message_bytes = () if sizes is None else units.parse_sizes(sizes)
     try:
-        graph, latency_s, warnings = _network_of(file)
+        graph, latency_s, warnings = _network_of(file, nodes, add_nic, without or (), changes or ())
         found = NoBound(reason="no link limits it") if graph is None else optima(graph)
     except TopotuneError:
         raise
@@ -257,6 +432,7 @@ def simulate(
 @app.command()
 def tune(
     nproc_per_node: NumLocalRanks = None,
+    interface: Interface = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the plan to FILE.")
     ] = None,
@@ -272,6 +448,9 @@ def tune(
     ] = 2.0,
     backend: Backend = "gloo",
     seed: Seed = 0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run that was cut short, by its journal.")
+    ] = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -282,7 +461,7 @@ def tune(
     from topotune.plan import SCHEMA as PLAN_SCHEMA
     from topotune.plan import plan_from_document
     from topotune.report.text import describe_plan
-    from topotune.tune.journal import check_replaceable
+    from topotune.tune.journal import check_replaceable, kept_path, num_unfinished
     from topotune.tune.options import TuneOptions
 
     journal_path = None if output is None else _journal_path(output)
@@ -295,19 +474,29 @@ def tune(
         "backend": _check_backend(backend),
         "seed": seed,
         "journal_path": None if journal_path is None else str(journal_path),
+        "resume": resume,
     }
     TuneOptions.from_payload(payload)
-    _check_output(output, force, schema=PLAN_SCHEMA)
-    if journal_path is not None:
-        check_replaceable(journal_path)
-    _check_ranks(nproc_per_node)
-    if not as_json and _is_rank_0():
+    _force_interface(interface)
+    launcher = _launcher(nproc_per_node)
+    if launcher.speaks:
+        _check_output(output, force, schema=PLAN_SCHEMA)
+        if journal_path is not None:
+            check_replaceable(journal_path)
+            if not resume and (num_finished := num_unfinished(journal_path)):
+                print(
+                    f"note: {journal_path} holds {num_finished} finished trials of a run that was cut short, "
+                    f"which --resume would go on with; it is kept as {kept_path(journal_path).name}",
+                    file=sys.stderr,
+                )
+    if not as_json and launcher.speaks:
         from topotune.probe import probe as look
         from topotune.topology import render
 
         print(render(look(), width=_width()), flush=True)
-    document = _on_ranks(tune_rank, payload, nproc_per_node, default_ranks=2)
-    if document is None:
+    with _resumable(output):
+        document = _on_ranks(tune_rank, payload, launcher, nproc_per_node)
+    if not launcher.speaks:
         return
     plan = plan_from_document(document, "the new plan")
     text = describe_plan(plan)
@@ -321,6 +510,7 @@ def compare(
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan, from topotune tune -o.")],
     sizes: Sizes = None,
     nproc_per_node: NumLocalRanks = None,
+    interface: Interface = None,
     budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Time to spend.")] = "30s",
     seed: Seed = 0,
     output: Output = None,
@@ -343,12 +533,17 @@ def compare(
         "seed": seed,
     }
     CompareOptions.from_payload(payload)
-    _check_output(output, force, schema="topotune/comparison")
-    default_ranks = plan.fingerprint.hard.ranks_per_node[0]
-    document = _on_ranks(compare_rank, payload, nproc_per_node, default_ranks=default_ranks)
+    _force_interface(interface)
+    launcher = _launcher(nproc_per_node)
+    if launcher.speaks:
+        _check_output(output, force, schema="topotune/comparison")
+    num_local_ranks = nproc_per_node or plan.fingerprint.hard.ranks_per_node[0]
+    document = _on_ranks(compare_rank, payload, launcher, num_local_ranks, share_result=True)
     if document is None:
         return
-    _deliver(document, describe_comparison(document), output, force, as_json, schema="topotune/comparison")
+    if launcher.speaks:
+        text = describe_comparison(document)
+        _deliver(document, text, output, force, as_json, schema="topotune/comparison")
     if any(row["verdict"] == "slower" for row in document["rows"]):
         raise typer.Exit(FINDINGS)
 
@@ -358,19 +553,25 @@ def run(
     command: Annotated[list[str], typer.Argument(metavar="-- CMD…", help="The job's command line.")],
     plan_file: Annotated[Path, typer.Option("--plan", metavar="FILE", help="The plan.")],
 ) -> NoReturn:
-    """Run CMD with all that the plan can set from outside: TOPOTUNE_PLAN for the "topotune" backend.
+    """Run CMD with all that the plan can set from outside: TOPOTUNE_PLAN, and the network interface.
 
     Example: topotune run --plan plan.json -- torchrun --nproc-per-node 4 train.py
     """
     from topotune.plan import load_plan
 
-    load_plan(plan_file)  # a job must not start on a plan that cannot be read
+    plan = load_plan(plan_file)  # a job must not start on a plan that cannot be read
     program = shutil.which(command[0])
     if program is None:
         raise UsageError(
             f"{command[0]!r}: no such command", hint="topotune run --plan plan.json -- torchrun … train.py"
         )
     os.environ["TOPOTUNE_PLAN"] = str(plan_file.resolve())
+    if plan.context.interface is not None and not os.environ.get("GLOO_SOCKET_IFNAME"):
+        missing = set(plan.context.interface.split(",")) - {name for _, name in socket.if_nameindex()}
+        if missing:
+            print(f"warning: no network interface {min(missing)!r} here, as in the plan", file=sys.stderr)
+        else:
+            os.environ["GLOO_SOCKET_IFNAME"] = plan.context.interface
     sys.stdout.flush()
     try:
         os.execv(program, command)
@@ -437,12 +638,26 @@ def lab(
 # What runs on the ranks: started by `topotune.execute.launch`, or called directly in a rank of torchrun.
 
 
+def probe_rank(payload: dict[str, Any]) -> Any:
+    """`probe` on one rank; the document of all nodes on rank 0."""
+    from topotune.execute.cluster_probe import probe_all_nodes
+    from topotune.topology import topology_to_document
+
+    topology = probe_all_nodes(Path(payload["root"]))
+    return None if topology is None else topology_to_document(topology)
+
+
 def measure_rank(payload: dict[str, Any]) -> Any:
     """`measure` on one rank; the measurement's document on rank 0."""
     from topotune.links.session import measure_worker
 
     with _progress_bar() as report:
-        return measure_worker(payload, lambda done: report("links", done, (1 - done) * payload["budget_s"]))
+        return measure_worker(
+            payload,
+            lambda done: report("links", done, (1 - done) * payload["budget_s"]),
+            _say_network,
+            _print_error,
+        )
 
 
 def tune_rank(payload: dict[str, Any]) -> Any:
@@ -450,51 +665,70 @@ def tune_rank(payload: dict[str, Any]) -> Any:
     from topotune.tune.session import tune_worker
 
     with _progress_bar() as report:
-        return tune_worker(payload, lambda now: report(now.phase, now.done, now.seconds_left))
+        return tune_worker(
+            payload,
+            lambda now: report(now.phase, now.done, now.seconds_left),
+            _say_network,
+            _print_error,
+        )
 
 
 def compare_rank(payload: dict[str, Any]) -> Any:
     """`compare` on one rank; the comparison's document on rank 0."""
     from topotune.tune.session import compare_worker
 
-    return compare_worker(payload)
+    return compare_worker(payload, _say_network, _print_error)
 
 
-def _check_ranks(num_local_ranks: int | None) -> None:
-    """Refuse a number of ranks that cannot be started, or that a launcher has already decided."""
-    from topotune.execute.launch import check_num_ranks, joined
-
-    if num_local_ranks is None:
-        return
-    if joined():
-        raise UsageError(
-            f"--nproc-per-node {num_local_ranks} under a launcher with {os.environ['WORLD_SIZE']} ranks",
-            hint="leave --nproc-per-node out, or run topotune without the launcher",
-        )
-    check_num_ranks(num_local_ranks)
+def _say_network(line: str) -> None:
+    print(f"network: {line}", file=sys.stderr)
 
 
-def _is_rank_0() -> bool:
-    """Whether this process is the one that speaks to people: rank 0 of a launcher, or alone."""
-    from topotune.execute.launch import joined
+def _force_interface(names: str | None) -> None:
+    """Have the ranks use what the user named, wherever they are started."""
+    if names is not None:
+        from topotune.execute.own_interfaces import force
 
-    return not joined() or os.environ["RANK"] == "0"
+        force(names)
+
+
+def _launcher(num_local_ranks: int | None = None) -> "Membership":
+    """What started this process; refuses a number of ranks that cannot be, or is the launcher's to say."""
+    from topotune.execute.launch import launcher_here
+
+    return launcher_here(num_local_ranks)
 
 
 def _on_ranks(
     work: Callable[[dict[str, Any]], Any],
     payload: dict[str, Any],
+    launcher: "Membership",
     num_local_ranks: int | None,
-    default_ranks: int,
+    *,
+    share_result: bool = False,
 ) -> Any:
-    """Run one of the functions above on all ranks; rank 0's result, None on other ranks of torchrun."""
-    from topotune.execute.launch import joined, run_local
+    """Run one of the functions above on all ranks; rank 0's result, None in processes that do not speak.
 
-    _check_ranks(num_local_ranks)
-    if joined():
-        return work(payload)
-    num_ranks = default_ranks if num_local_ranks is None else num_local_ranks
-    return run_local(num_ranks, f"{__name__}:{work.__name__}", payload)
+    Args:
+        work: the function.
+        payload: what it is called with.
+        launcher: what started this process.
+        num_local_ranks: to start on each node, where no launcher starts them; None: what the platform says,
+            or else 2.
+        share_result: where a launcher starts one process on each node, all of them get the result, so that
+            exit codes which follow from it are the same on all.
+    """
+    from topotune.execute.launch import run_on_ranks
+
+    return run_on_ranks(
+        work,
+        payload,
+        launcher,
+        num_local_ranks=num_local_ranks,
+        default_ranks=_DEFAULT_RANKS,
+        share_result=share_result,
+        report=lambda line: print(line, file=sys.stderr),
+    )
 
 
 @contextlib.contextmanager
@@ -503,7 +737,7 @@ def _progress_bar() -> Iterator[Callable[[str, float, float], None]]:
 
     What it yields takes the phase, the share done and the seconds left.
     """
-    if not sys.stderr.isatty() or not _is_rank_0():
+    if not sys.stderr.isatty() or not _launcher().speaks:
         yield lambda phase, done, seconds_left: None
         return
     from rich.console import Console
@@ -522,8 +756,31 @@ def _progress_bar() -> Iterator[Callable[[str, float, float], None]]:
 # What goes in and out.
 
 
-def _network_of(file: Path) -> "tuple[CapacityGraph | None, float, tuple[str, ...]]":
-    """The links that a document describes (None: nothing limits them), their latency, and its warnings."""
+def _write_inferred(measurement: "Measurement", model: "LinkModel", path: Path, force: bool) -> None:
+    """The network between the nodes, as a topology."""
+    from topotune.documents import document_text
+    from topotune.files import write_whole
+    from topotune.links import infer_structure, inferred_topology
+    from topotune.topology import topology_to_document
+
+    if len(measurement.node_names) == 1:
+        raise UsageError(
+            f"--topology {path}: all ranks are on one node, and there is no network between nodes to write",
+            hint="topotune probe maps a single machine",
+        )
+    topology = inferred_topology(measurement, infer_structure(measurement), model)
+    data = document_text(topology_to_document(topology)).encode()
+    write_whole(path, data, force=force, renews="topotune/topology")
+    print(f"written to {path}", file=sys.stderr)
+
+
+def _network_of(
+    file: Path, nodes: int | None, add_nic: bool, without: Sequence[str], changes: Sequence[str]
+) -> "tuple[CapacityGraph | None, float, tuple[str, ...]]":
+    """The links that a document describes (None: nothing limits them), their latency, and its warnings.
+
+    Changes are for topologies alone: NICs first, then nodes, then single links.
+    """
     from topotune.bounds import graph_from_links, graph_from_topology
     from topotune.bounds.optimum import latency_s
     from topotune.documents import read_document
@@ -531,10 +788,23 @@ def _network_of(file: Path) -> "tuple[CapacityGraph | None, float, tuple[str, ..
     document = read_document(file)
     kind = document["schema"]
     if kind == "topotune/topology":
-        from topotune.topology import topology_from_document
+        from topotune.topology import topology_from_document, what_if
 
         topology = topology_from_document(document, str(file))
+        if add_nic:
+            topology = what_if.with_nic(topology)
+        if nodes is not None:
+            topology = what_if.with_nodes(topology, nodes)
+        for place in without:
+            topology = what_if.without(topology, place)
+        for change in changes:
+            topology = what_if.with_rate(topology, change)
         return graph_from_topology(topology), 0.0, topology.warnings
+    if nodes is not None or add_nic or without or changes:
+        raise UsageError(
+            f"{file}: is a {kind}; what if is asked of a topology",
+            hint="topotune probe -o machine.json gives one, and topotune measure --topology FILE",
+        )
     if kind == "topotune/measurement":
         from topotune.links import fit_links, measurement_from_document
 
@@ -622,6 +892,17 @@ def _journal_path(plan: Path) -> Path:
     return plan.with_name(f"{plan.stem}.journal.jsonl")
 
 
+@contextlib.contextmanager
+def _resumable(output: Path | None) -> Iterator[None]:
+    """Where a run fails that has left a journal, say that it can be resumed."""
+    try:
+        yield
+    except RunError as error:
+        if output is not None and error.hint is None and _journal_path(output).exists():
+            error.hint = f"topotune tune --resume -o {output} goes on from what was measured so far"
+        raise
+
+
 def _how_to_use(plan: Path, ranks_per_node: Sequence[int]) -> str:
     torchrun = f"torchrun --nproc-per-node {ranks_per_node[0]}"
     if len(ranks_per_node) > 1:
@@ -638,11 +919,17 @@ def _width() -> int:
     return shutil.get_terminal_size().columns
 
 
-def _fail(message: str, hint: str | None, code: int) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
-    if hint:
-        print(f"hint: {hint}", file=sys.stderr)
-    _leave(code)
+def _print_error(error: TopotuneError) -> None:
+    print(f"error: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"hint: {error.hint}", file=sys.stderr)
+
+
+def _leave_at_once(code: int) -> NoReturn:
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _leave(code: int) -> NoReturn:

@@ -30,6 +30,7 @@ KINDS: Final[Mapping[str, str]] = {
     "plan": "topotune.plan.model:Plan",
     "topology": "topotune.topology.model:Topology",
     "measurement": "topotune.links.measurement:Measurement",
+    "check": "topotune.links.check:Check",
     "schedule": "topotune.json_schemas:ScheduleDocument",
     "lab": "topotune.json_schemas:LabDocument",
 }

@@ -116,3 +116,17 @@ class RankFailedError(RunError):
 
 class WrongResultError(RunError):
     """A schedule or candidate that does not compute an allreduce."""
+
+
+def error_to_json(error: TopotuneError) -> dict[str, Any]:
+    """An error for another process, which `error_from_json` makes again there."""
+    cls = next(cls for cls in type(error).__mro__ if cls.__module__ == __name__)
+    positional, keywords = error.arguments
+    return {"class": cls.__name__, "positional": positional, "keywords": keywords}
+
+
+def error_from_json(document: dict[str, Any]) -> TopotuneError:
+    """The error that ``error_to_json`` was given."""
+    cls: type[TopotuneError] = globals()[document["class"]]
+    assert issubclass(cls, TopotuneError), document["class"]
+    return cls(*document["positional"], **document["keywords"])

@@ -178,8 +178,8 @@ def test_bound_is_not_above_the_ring_nor_the_two_level_time(num_nodes, ranks_per
     )
     nodes = min(num_nodes, 8)
     n, rate = nodes * ranks_per_node, bits_per_s / 8
-    assert bound.time_s(MIB8) <= 2 * (n - 1) / n * MIB8 / rate * (1 + 1e-6)
-    assert bound.time_s(MIB8) == pytest.approx(2 * (nodes - 1) / nodes * MIB8 / rate, rel=1e-6)
+    assert bound.time_s(MIB8) <= 2 * (n - 1) / n * MIB8 / rate * (1 + 1e-5)
+    assert bound.time_s(MIB8) == pytest.approx(2 * (nodes - 1) / nodes * MIB8 / rate, rel=1e-5)
 
 
 @given(

@@ -90,7 +90,9 @@ def test_a_file_in_the_journals_place_is_kept_and_refused_before_any_rank_is_sta
 
 
 def test_a_program_that_the_kernel_cannot_run_is_refused(tmp_path):
-    (tmp_path / "plan.json").write_bytes(plan_bytes())
+    plan = plan_document()
+    plan["context"]["interface"] = None
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
     (tmp_path / "job").write_bytes(b"\0 no program")
     (tmp_path / "job").chmod(0o755)
     assert refused("run", "--plan", "plan.json", "--", "./job", cwd=tmp_path) == (

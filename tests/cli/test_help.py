@@ -7,11 +7,11 @@ import pytest
 from command_line import topotune
 from plan_example import example as plan_document
 
-from topotune.cli import _is_rank_0, app
+from topotune.cli import _launcher, app
 from topotune.documents import KINDS
 
 REPOSITORY = Path(__file__).parents[2]
-VERBS = [command.callback.__name__ for command in app.registered_commands if command.callback]
+VERBS = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -73,7 +73,7 @@ def test_one_rank_speaks(monkeypatch, environment, speaks):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert _is_rank_0() is speaks
+    assert _launcher().speaks is speaks
 
 
 def test_the_version_is_the_packages(tmp_path):

@@ -33,6 +33,7 @@ def executables(communicator):
         ("double_binary_tree", {"pieces": 3}),
         ("recursive_doubling", {}),
         ("halving_doubling", {}),
+        ("native_allreduce", {}),
         ("native_reduce_broadcast", {}),
         ("native_reduce_scatter_allgather", {}),
         ("native_allgather_reduce", {}),
@@ -47,6 +48,7 @@ def executables(communicator):
         equal = [list(range(0, num_ranks, 2)), list(range(1, num_ranks, 2))]
         algorithms += [
             ("hierarchical", {"groups": equal, "across": "recursive_doubling"}),
+            ("hierarchical", {"groups": three_levels(num_ranks), "pieces": 2}),
             ("native_hierarchical", {"groups": equal}),
         ]
     made = {f"{name} {params}": build_executable(name, params, communicator) for name, params in algorithms}
@@ -54,6 +56,12 @@ def executables(communicator):
         build("halving_doubling", {}, num_ranks), communicator, native=False
     )
     return made
+
+
+def three_levels(num_ranks):
+    """Racks of unequal numbers of nodes of unequal numbers of ranks; an even number of 4 ranks or more."""
+    single = [[rank] for rank in range(num_ranks - 4)]
+    return [[[1, 0], [2]], [[3], *[[rank[0] + 4] for rank in single]]]
 
 
 def messages(dtype, op, num_elements, num_ranks, whole):

@@ -93,6 +93,25 @@ def test_joining_ends_by_timeout_and_says_who_waited():
     assert messages[2].startswith("communicator 'missed': rank 2 could not join the 3 ranks within 1 s: ")
 
 
+def join_soon_and_wait_long(rank, num_ranks, store):
+    soon = {"timeout": timedelta(hours=1), "connect_within": timedelta(seconds=2)}
+    with Communicator(
+        store, rank, num_ranks, name="all here", **soon | {"connect_within": AMPLE}
+    ) as all_here:
+        assert reduced(all_here, 1) == num_ranks
+        assert all_here.subgroup(range(num_ranks), "again").connect_within == AMPLE
+    if rank == 1:
+        return None
+    with pytest.raises(RunError) as caught:
+        Communicator(store, rank, num_ranks, name="missed", **soon)
+    return caught.value.message
+
+
+def test_joining_may_have_less_time_than_what_is_waited_for_later():
+    message = gloo_world.run_world(2, join_soon_and_wait_long)[0]
+    assert message.startswith("communicator 'missed': rank 0 could not join the 2 ranks within 2 s: ")
+
+
 class Slow:
     """A resource whose abort takes long."""
 

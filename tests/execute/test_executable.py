@@ -14,6 +14,7 @@ from topotune.execute import Communicator, build_executable, check_exact
 from topotune.execute.executable import ScheduleExecutable
 from topotune.execute.native import ALLGATHER_REDUCE_SCRATCH_BYTES
 from topotune.execute.torchscript import compiled, has_torchscript
+from topotune.links.placement import Placement
 from topotune.plan.algorithms import NATIVE_ALGORITHMS, check_params
 from topotune.schedule import native_candidates, ring
 from topotune.schedule.model import COPY, REDUCE, Schedule
@@ -155,12 +156,13 @@ def test_names_and_params_that_no_plan_may_hold_are_refused():
 
 
 def test_native_candidates_are_what_plans_may_hold():
-    for num_ranks, nodes in ((1, [0]), (2, [0, 0]), (6, [0] * 6), (4, [0, 0, 1, 1]), (5, [0, 0, 1, 1, 1])):
-        candidates = native_candidates(num_ranks, nodes)
+    for num_ranks, nodes in ((1, (0,)), (2, (0, 0)), (6, (0,) * 6), (4, (0, 0, 1, 1))):
+        candidates = native_candidates(Placement(node_of_rank=nodes))
         assert {algorithm for algorithm, _ in candidates} <= set(NATIVE_ALGORITHMS)
         assert [check_params(*candidate, num_ranks) for candidate in candidates] == [None] * len(candidates)
-    assert native_candidates(1, [0]) == ()
-    assert ("native_hierarchical", {"groups": [[0, 1], [2, 3, 4]]}) in native_candidates(5, [0, 0, 1, 1, 1])
+    assert native_candidates(Placement(node_of_rank=(0,))) == ()
+    two_nodes = native_candidates(Placement(node_of_rank=(0, 0, 1, 1, 1)))
+    assert ("native_hierarchical", {"groups": [[0, 1], [2, 3, 4]]}) in two_nodes
 
 
 def lossy_ring(num_ranks, fault):

@@ -8,7 +8,7 @@ import threading
 import time
 from contextlib import ExitStack
 from datetime import timedelta
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 
 import gloo_world
@@ -22,13 +22,15 @@ from topotune.execute import Communicator, build_executable, check_exact
 from topotune.execute import shared_memory_segment as segments
 from topotune.execute.shared_memory import SharedMemory, SharedMemoryHierarchical
 from topotune.execute.shared_memory_segment import MIN_SLOT_BYTES, NUM_BUFFERS, open_memory
+from topotune.links.placement import Placement
 from topotune.links.same_node import PREFIX, SHM
+from topotune.plan.grouping import has_three_levels
 from topotune.schedule import shared_memory_candidates
 
 pytestmark = pytest.mark.gloo
 
 AMPLE = timedelta(seconds=100)
-SIZES = (0, 1, 37, 20_001)  # twice 20001 elements are beyond one of the smallest slots, or several
+SIZES = (0, 1, 37, 20_001, 100_003)  # twice so many fill several of the smallest slots; the last go in turns
 
 
 def closing(function):
@@ -60,17 +62,36 @@ def partitions(num_ranks):
     unequal = [list(range(num_ranks - 1, 0, -1)), [0]]
     if num_ranks % 2:
         return [alone, unequal]
-    return [unequal, [list(range(0, num_ranks, 2)), list(range(1, num_ranks, 2))]]
+    equal = [list(range(0, num_ranks, 2)), list(range(1, num_ranks, 2))]
+    return [unequal, equal, *three_levels(num_ranks)]
+
+
+def three_levels(num_ranks):
+    """Racks of nodes: alike, with two ranks each; and of unequal numbers, with unequal numbers of ranks."""
+    pairs = [[rank, rank + 1] for rank in range(0, num_ranks, 2)]
+    unequal = [[[1, 0], [2]], [[rank] for rank in range(3, num_ranks)]]
+    return [[pairs[:1], pairs[1:]], unequal]
+
+
+def with_cpus(num_cpus, make):
+    """What is made by ranks that find so many CPUs, hence hand so many pieces round."""
+    former = segments.Segment.num_cpus
+    segments.Segment.num_cpus = num_cpus
+    try:
+        return make()
+    finally:
+        segments.Segment.num_cpus = former
 
 
 def executables(join, num_ranks):
-    made = {
-        "shm": SharedMemory({}, join("roomy")),
-        "shm in slices": SharedMemory({}, join("tight"), data_bytes=smallest(num_ranks)),
-    }
+    made = {"shm": SharedMemory({}, join("roomy"))}
+    for num_cpus in sorted({1, max(1, num_ranks - 1), num_ranks}):
+        make = partial(SharedMemory, {}, join(f"tight {num_cpus}"), data_bytes=smallest(num_ranks))
+        made[f"shm in slices, {num_cpus} CPUs"] = with_cpus(num_cpus, make)
     for number, groups in enumerate(partitions(num_ranks)):
+        pieces = {"pieces": 2} if has_three_levels(groups) else {}
         made[f"groups {groups}"] = SharedMemoryHierarchical(
-            {"groups": groups}, join(f"groups {number}"), data_bytes=smallest(num_ranks)
+            {"groups": groups, **pieces}, join(f"groups {number}"), data_bytes=smallest(num_ranks)
         )
     return made
 
@@ -225,6 +246,52 @@ def test_a_rank_that_is_killed_ends_the_others_waits_and_leaves_nothing():
     while any(path.exists() for path in left):  # other tests' handshakes have names for milliseconds
         assert time.monotonic() < deadline_s, left
         time.sleep(0.05)
+
+
+@closing
+def stop_in_the_middle(rank, num_ranks, store, join, stage, how):
+    """Rank 1 stops after a stage of an allreduce that has many: for good, or until all were told to stop."""
+    communicator = join("in the middle")
+    executable = SharedMemory({}, communicator, data_bytes=smallest(num_ranks))
+    message_bytes = num_ranks * MIN_SLOT_BYTES * 7 // 2
+    check_exact(executable, message_bytes)
+    inside = executable._inside
+    tell, stages_left = inside._tell, iter(range(stage))
+
+    def tell_and_stop(ranks):
+        tell(ranks)
+        if next(stages_left, None) is None:
+            if how == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            store.set("stopped", "")
+            store.wait(["aborted"], AMPLE)
+
+    def abort_others():
+        store.wait(["stopped"], AMPLE)
+        communicator.abort()
+        store.set("aborted", "")
+
+    if rank == 1:
+        inside._tell = tell_and_stop
+    if rank == 0 and how == "aborted":
+        threading.Thread(target=abort_others).start()
+    with pytest.raises(RunError) as caught:
+        executable.allreduce_(torch.ones(message_bytes // 4))
+    # A rank that comes late finds the communicator aborted already, and is told why in other words.
+    return caught.value.message.rpartition(": ")[2]
+
+
+@pytest.mark.parametrize("stage", [0, 1, 4])
+@pytest.mark.parametrize("how", ["killed", "aborted"])
+def test_a_rank_that_stops_in_the_middle_of_a_message_ends_it_on_all(stage, how):
+    deaths = [1] if how == "killed" else []
+    results = gloo_world.run_world(3, stop_in_the_middle, stage, how, deaths=deaths)
+    causes = {"a rank failed, or was aborted"}
+    if how == "killed":
+        causes.add("the process of rank 1 has ended")
+    for rank, message in enumerate(results):
+        if rank not in deaths:
+            assert message in causes
 
 
 @closing
@@ -403,4 +470,14 @@ def test_the_name_of_a_segment_whose_maker_is_killed_is_removed_by_the_others(tm
     ],
 )
 def test_it_is_a_candidate_where_ranks_share_nodes(node_of_rank, candidates):
-    assert shared_memory_candidates(len(node_of_rank), node_of_rank) == candidates
+    assert shared_memory_candidates(Placement(node_of_rank=tuple(node_of_rank))) == candidates
+
+
+def test_where_nodes_lie_in_racks_they_are_joined_rack_by_rack_too():
+    racks = (((0, 1, 2), (3, 4)),)
+    found = shared_memory_candidates(Placement(node_of_rank=(0, 0, 1, 2, 2), racks=racks))
+    nested = [[[0, 1], [2]], [[3, 4]]]
+    assert found == (
+        ("shm_hierarchical", {"groups": [[0, 1], [2], [3, 4]]}),
+        *(("shm_hierarchical", {"groups": nested, "pieces": pieces}) for pieces in (1, 2, 4, 8)),
+    )

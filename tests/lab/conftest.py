@@ -55,14 +55,18 @@ def start_lab(root):
     started: list[subprocess.Popen[str]] = []
 
     def start(
-        profile: str, flags: str, *command: str, stderr: int = subprocess.PIPE
+        profile: str,
+        flags: str,
+        *command: str,
+        stderr: int = subprocess.PIPE,
+        cwd: Path = Path(__file__).parent,
     ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
             [sys.executable, "-c", DRIVER, str(root), profile, flags, *command],
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
-            cwd=Path(__file__).parent,
+            cwd=cwd,
         )
         started.append(process)
         return process

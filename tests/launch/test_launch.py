@@ -16,7 +16,7 @@ from topotune.errors import (
     UsageError,
     WrongResultError,
 )
-from topotune.execute.launch import joined, run_local
+from topotune.execute.launch import run_local
 
 pytestmark = pytest.mark.gloo
 
@@ -185,20 +185,3 @@ def test_ranks_do_not_import_from_the_folder_they_are_started_in(monkeypatch, tm
     monkeypatch.chdir(tmp_path)
     assert run(1, "nothing") is None
     assert Path("json.py").exists()
-
-
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        ((), False),
-        (("RANK",), False),
-        (("RANK", "WORLD_SIZE", "MASTER_ADDR"), False),
-        (("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR"), True),
-    ],
-)
-def test_rank_counts_only_beside_local_rank(monkeypatch, names, expected):
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR"):
-        monkeypatch.delenv(name, raising=False)
-    for name in names:
-        monkeypatch.setenv(name, "1")
-    assert joined() is expected

@@ -1,9 +1,12 @@
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from made_up_links import SIZES, affine, exchange, measured
 
 from topotune.bounds import allreduce_bound
-from topotune.links import Measurement, fit_links, link_classes
+from topotune.links import Measurement, RoundTripTimes, fit_links, link_classes
 
 INSIDE, ACROSS = affine(20e-6, 2e9), affine(80e-6, 1e9)
 
@@ -55,6 +58,20 @@ def test_a_slow_node_splits_off_by_name():
 def test_a_node_slow_in_one_direction_splits_off_by_direction():
     model = fit_links(measured([0, 1, 2], lambda src, dst: affine(5e-5, 0.4e9 if src == 1 else 1e9)))
     assert model.class_names == ("between nodes, 1 of 2 by speed", "between nodes, from node b")
+
+
+@pytest.mark.parametrize(
+    ("fastest_s", "num_classes"),
+    [(None, 2), (lambda a, b: 5e-5, 1), (lambda a, b: 2e-4 if 3 in (a, b) else 5e-5, 2)],
+    ids=["no round trips were taken", "they are alike", "they differ"],
+)
+def test_latencies_split_pairs_only_where_the_fastest_round_trips_differ_too(fastest_s, num_classes):
+    measurement = measured([0, 1, 2, 3], lambda a, b: affine(2e-4 if 3 in (a, b) else 5e-5, 1e9))
+    if fastest_s is not None:
+        trips = [(a, b, fastest_s(a, b)) for a, b in itertools.combinations(range(4), 2)]
+        round_trips = tuple(RoundTripTimes(a=a, b=b, min_s=s, samples_s=(s,)) for a, b, s in trips)
+        measurement = replace(measurement, round_trips=round_trips)
+    assert len(fit_links(measurement).classes) == num_classes
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -1,4 +1,5 @@
-from topotune.links.timing import join_exchanges, join_ping_pongs, node_names
+from topotune.links.joined_stamps import join_exchanges, join_ping_pongs
+from topotune.links.timing import node_names
 from topotune.links.timing_plan import ExchangeGroup, TimingPlan
 
 PLAN = TimingPlan(

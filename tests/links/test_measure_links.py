@@ -5,7 +5,7 @@ import link_workers
 import pytest
 from gloo_world import run_world
 
-from topotune.links import fit_links, measurement_from_document
+from topotune.links import fit_links, measurement_from_document, measurement_to_document
 
 SIZES = (8, 1024, 65536, 2**20)
 
@@ -53,6 +53,37 @@ def test_nodes_get_links_and_each_two_of_them_a_large_message(node_of_rank):
         assert any(len(pairs) == 2 and pairs[0] & pairs[1] for pairs in meetings.values())
     names = {shared.name for shared in fit_links(measurement).shared if shared.name.startswith("link")}
     assert len(names) == 2 * num_nodes
+
+
+@pytest.mark.gloo
+def test_flows_and_round_trips_join_each_two_nodes():
+    nodes = [0, 0, 1, 2]
+    results = run_world(4, link_workers.measure, 1.0, SIZES, nodes, 2.0)
+    measurement, done = results[0]
+    assert all(other == measurement for other, _ in results)
+    assert done == sorted(done)
+    assert done[-1] == 1.0
+    met = {
+        (nodes[src], nodes[dst])
+        for test in measurement.flow_tests
+        if test.purpose == "round"
+        for src, dst in test.flows
+    }
+    assert met == set(itertools.permutations(range(3), 2))
+    assert {rank for test in measurement.flow_tests for flow in test.flows for rank in flow} == {0, 2, 3}
+    trips = [(nodes[trips.a], nodes[trips.b]) for trips in measurement.round_trips]
+    assert sorted(map(sorted, trips)) == [[0, 1], [0, 2], [1, 2]]
+    assert all(trips.min_s == trips.samples_s[0] for trips in measurement.round_trips)
+    assert measurement.budget_s == 5.0
+    document = json.loads(json.dumps(measurement_to_document(measurement)))
+    assert measurement_from_document(document, "links.json") == measurement
+
+
+@pytest.mark.gloo
+def test_without_time_for_a_round_no_flow_is_run_and_it_is_said():
+    measurement, _ = run_world(2, link_workers.measure, 0.5, SIZES, [0, 1], 0.01)[0]
+    assert measurement.flow_tests == ()
+    assert any("too short for flows between 2 nodes" in warning for warning in measurement.warnings)
 
 
 @pytest.mark.gloo

@@ -1,6 +1,7 @@
 import copy
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from made_up_links import affine, exchange, measured
 from topotune.errors import InputFileError
 from topotune.links import (
     ExchangeTiming,
+    FlowTest,
     Measurement,
     PairTiming,
+    RoundTripTimes,
     find,
     fit_links,
     measurement_from_document,
@@ -23,12 +26,24 @@ from topotune.links.ping_pong import has_trend
 
 NODES = [0, 0, 1]
 EXCHANGES = exchange(0, [(0, 1)], 8, 1e-4) + exchange(1, [(0, 2)], 65536, 2e-4)
+FLOW_TESTS = (
+    FlowTest(
+        purpose="round",
+        flows=((0, 2), (2, 0)),
+        message_bytes=65536,
+        rates_bytes_per_s=((1e6, 2e6), (1.5e6, 1e6)),
+        number=0,
+    ),
+    FlowTest(purpose="alone", flows=((2, 1),), message_bytes=65536, rates_bytes_per_s=((3e6,),), number=2),
+)
+ROUND_TRIPS = (RoundTripTimes(a=0, b=2, min_s=1e-4, samples_s=(1e-4, 1.5e-4)),)
 
 
 def example():
-    return measured(
+    measurement = measured(
         NODES, lambda *_: affine(2e-5, 1e9), sizes=(8, 1024, 65536), num_samples=7, exchanges=EXCHANGES
     )
+    return replace(measurement, flow_tests=FLOW_TESTS, round_trips=ROUND_TRIPS)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +141,13 @@ def test_measurement_survives_its_document_whole():
     assert isinstance(document["findings"], list)
 
 
+def test_a_file_from_before_flows_were_measured_still_reads():
+    document = broken(flow_tests=KeyError, round_trips=KeyError)
+    assert measurement_from_document(document, "links.json") == replace(
+        example(), flow_tests=(), round_trips=()
+    )
+
+
 def test_derived_fields_of_a_file_are_not_believed():
     measurement = example()
     document = measurement_to_document(measurement)
@@ -170,6 +192,46 @@ def broken(**changes):
         (broken(pairs__0__cost=1), "links.json: pairs[0]: has the unknown key 'cost'"),
         (broken(exchanges__0__a=1), "links.json: exchanges[0]: an exchange between ranks 1 and 1"),
         (broken(pairs=[]), "links.json: no pair of ranks within a node was timed"),
+        (
+            broken(flow_tests__0__purpose="fun"),
+            "links.json: flow_tests[0].purpose: is 'fun', not one of alone, round, boundary, ",
+        ),
+        (
+            broken(flow_tests__0__flows=[[0, 2], [0, 2, 1]]),
+            "links.json: flow_tests[0].flows[1]: has 3 ends, more than 2",
+        ),
+        (
+            broken(flow_tests__0__flows=[[0, 2], [0, 3]]),
+            "links.json: flow_tests[0].flows[1][1]: is 3, not a whole number from 0 to 2",
+        ),
+        (
+            broken(flow_tests__0__flows=[[0, 2], [1, 2]]),
+            "links.json: flow_tests[0]: flows ((0, 2), (1, 2)): a rank sends or receives in two of them",
+        ),
+        (
+            broken(flow_tests__0__rates_bytes_per_s=[[1e6], [1e6, 2e6]]),
+            "links.json: flow_tests[0]: flows with [1, 2] samples: must be as many for all, one at least",
+        ),
+        (
+            broken(flow_tests__0__rates_bytes_per_s=[[1e6], [0]]),
+            "links.json: flow_tests[0]: a flow's rate is not above 0 bytes/s",
+        ),
+        (
+            broken(flow_tests__1__number=0),
+            "links.json: flow tests are not in the order of their numbers, each number once",
+        ),
+        (
+            broken(flow_tests__1__flows=[[0, 1]]),
+            "links.json: a flow between ranks 0 and 1 among 3 ranks: must be ranks of two nodes",
+        ),
+        (
+            broken(round_trips__0__samples_s=[2e-4, 1e-4]),
+            "links.json: round_trips[0]: round trips need samples, ascending",
+        ),
+        (
+            broken(round_trips__0__b=1),
+            "links.json: round trips between ranks 0 and 1 among 3 ranks: must be ranks of two nodes",
+        ),
     ],
 )
 def test_a_bad_document_is_refused_by_place_and_value(document, message):

@@ -19,7 +19,7 @@ from topotune.plan import (
     Row,
     SoftFingerprint,
 )
-from topotune.plan.algorithms import ACROSS
+from topotune.plan.grouping import ACROSS
 
 texts = st.text(st.characters(exclude_categories=("C", "Zl", "Zp")), max_size=20)
 seconds = st.floats(min_value=1e-9, max_value=1e6)
@@ -42,6 +42,37 @@ def partitions(draw, num_ranks):
     return [list(ranks[start:end]) for start, end in zip([0, *cuts], ends, strict=True)]
 
 
+@st.composite
+def nested_partitions(draw, num_ranks):
+    """Of three levels."""
+    inner = draw(partitions(num_ranks))
+    return [[inner[number] for number in outer] for outer in draw(partitions(len(inner)))]
+
+
+@st.composite
+def trees(draw, num_ranks, root):
+    """Each rank's parent; any tree with this root."""
+    parents, joined = [-1] * num_ranks, [root]
+    for rank in draw(st.permutations([rank for rank in range(num_ranks) if rank != root])):
+        parents[rank] = draw(st.sampled_from(joined))
+        joined.append(rank)
+    return parents
+
+
+@st.composite
+def forests(draw, num_ranks):
+    roots = draw(st.lists(st.integers(0, num_ranks - 1), min_size=1, max_size=3))
+    params = {
+        "weights": [draw(st.integers(1, 100)) for _ in roots],
+        "down": [draw(trees(num_ranks, root)) for root in roots],
+    }
+    if draw(st.booleans()):
+        params["up"] = [draw(trees(num_ranks, root)) for root in roots]
+    if draw(st.booleans()):
+        params["pieces"] = draw(st.integers(1, 64))
+    return "forest", params
+
+
 def algorithms(num_ranks):
     """(algorithm, params) that run on this many ranks."""
     pieces = st.integers(1, 64)
@@ -51,12 +82,23 @@ def algorithms(num_ranks):
                 "default",
                 "recursive_doubling",
                 "halving_doubling",
+                "swing",
+                "bine",
+                "parameter_server",
+                "native_allreduce",
                 "native_reduce_broadcast",
                 "native_reduce_scatter_allgather",
                 "native_allgather_reduce",
                 "shm",
             ]
         ).map(lambda name: (name, {})),
+        forests(num_ranks),
+        st.sampled_from([rows for rows in range(1, num_ranks + 1) if num_ranks % rows == 0]).map(
+            lambda rows: ("torus", {"rows": rows})
+        ),
+        st.lists(st.integers(0, num_ranks - 1), min_size=1, unique=True).map(
+            lambda servers: ("parameter_server", {"servers": servers})
+        ),
         st.fixed_dictionaries({}, optional={"channels": st.integers(1, 8), "pieces": pieces}).map(
             lambda params: ("ring", params)
         ),
@@ -64,8 +106,12 @@ def algorithms(num_ranks):
             lambda params: ("double_binary_tree", params)
         ),
         st.fixed_dictionaries(
-            {"groups": partitions(num_ranks)}, optional={"across": st.sampled_from(ACROSS), "pieces": pieces}
+            {"groups": partitions(num_ranks) | nested_partitions(num_ranks)},
+            optional={"across": st.sampled_from(ACROSS), "pieces": pieces},
         ).map(lambda params: ("hierarchical", params)),
+        st.fixed_dictionaries({"groups": nested_partitions(num_ranks)}, optional={"pieces": pieces}).map(
+            lambda params: ("shm_hierarchical", params)
+        ),
         st.tuples(
             st.sampled_from(["native_hierarchical", "shm_hierarchical"]),
             partitions(num_ranks).map(lambda groups: {"groups": groups}),
@@ -176,6 +222,8 @@ def plans(draw):
                 budget_s=seconds | st.integers(0, 1000),
                 elapsed_s=seconds,
                 versions=st.dictionaries(texts, texts, max_size=3),
+                network=st.none() | texts,
+                interface=st.none() | texts,
             )
         ),
         links=tuple(

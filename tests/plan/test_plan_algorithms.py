@@ -26,6 +26,33 @@ def test_good_parameters_are_taken(data, num_ranks):
         ("ring", {"pieces": 2.0}, "pieces is 2.0, not a whole number from 1 to 1024"),
         ("ring", {"pieces": [1]}, "pieces is [1], not a whole number from 1 to 1024"),
         ("hierarchical", {}, "hierarchical needs the parameter 'groups'"),
+        ("torus", {}, "torus needs the parameter 'rows'"),
+        ("torus", {"rows": 3}, "rows is 3, which does not divide 4"),
+        ("torus", {"rows": 5}, "rows is 5, not a whole number from 1 to 4"),
+        ("parameter_server", {"servers": []}, "servers is [], not a list of 1 to 4 ranks"),
+        ("parameter_server", {"servers": [4]}, "servers names 4, not a rank from 0 to 3"),
+        ("parameter_server", {"servers": [1, 1]}, "servers is [1, 1], which names a rank twice"),
+        ("forest", {"weights": [1]}, "forest needs the parameter 'down'"),
+        ("forest", {"down": [[-1, 0, 0, 0]]}, "forest needs the parameter 'weights'"),
+        ("forest", {"weights": [0], "down": []}, "weights[0] is 0, not a whole number from 1 to 1048576"),
+        ("forest", {"weights": [1], "down": [3]}, "down[0] is 3, not a list of 4 parents"),
+        (
+            "forest",
+            {"weights": [1], "down": [[-1, 2, 1, 0]]},
+            "down[0] leads rank 1 in a circle",
+        ),
+        ("forest", {"weights": [1], "down": [[-1, -1, 0, 0]]}, "down[0] has 2 roots, not one"),
+        ("forest", {"weights": [1], "down": [[-1, 9, 0, 0]]}, "down[0] gives rank 1 the parent 9"),
+        (
+            "forest",
+            {"weights": [1, 1], "down": [[-1, 0, 0, 0]]},
+            "forest has 2 weights, 1 trees down and 1 trees up",
+        ),
+        (
+            "forest",
+            {"weights": [1], "down": [[-1, 0, 0, 0]], "up": [[1, -1, 0, 0]]},
+            "down[0] and up[0] have different roots",
+        ),
         ("hierarchical", {"groups": 3}, "groups is 3, not a list of lists of ranks"),
         ("hierarchical", {"groups": "01"}, "groups is '01', not a list of lists of ranks"),
         ("hierarchical", {"groups": [[0, 1], []]}, "groups[1] is [], not a list of ranks"),
@@ -60,6 +87,33 @@ def test_good_parameters_are_taken(data, num_ranks):
 )
 def test_bad_parameters_are_told_in_words(algorithm, params, problem):
     assert check_params(algorithm, params, 4) == problem
+
+
+def test_groups_of_three_levels_are_told_by_their_place():
+    def problem(groups, algorithm="hierarchical", **params):
+        return check_params(algorithm, {"groups": groups, **params}, 4)
+
+    assert problem([[[0, 1], [2]], [[3]]]) is None
+    assert problem([[[0, 1], [2]], [3]]) == "groups[1][0] is 3, not a list of ranks"
+    assert problem([[[0, 1], [2]], []]) == "groups[1] is [], not a list of ranks"
+    assert problem([[[0, 1], [2]], [[3], []]]) == "groups[1][1] is [], not a list of ranks"
+    assert problem([[[0, 1], [2]], [[3], [0]]]) == "groups[1][1] names rank 0, which groups[0][0] has already"
+    assert problem([[[0, 1]], [[2]]]) == "groups names 3 of 4 ranks; rank 3 is in none"
+    deeper = "groups[0][0] names [0], which is no rank from 0 to 3"
+    assert problem([[[[0], [1], [2], [3]]]]) == deeper
+    two_levels = "groups[0] names [0, 1], which is no rank from 0 to 3"
+    assert problem([[[0, 1]], [[2, 3]]], "native_hierarchical") == two_levels
+    assert problem([[[0, 1]], [[2, 3]]], "shm_hierarchical", pieces=4) is None
+    pieces = "shm_hierarchical takes pieces only with groups of three levels"
+    assert problem([[0, 1], [2, 3]], "shm_hierarchical", pieces=4) == pieces
+
+
+def test_groups_that_no_schedule_can_be_cut_for_are_refused_before_it_is_built():
+    sizes = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53]
+    ranks = iter(range(sum(sizes)))
+    groups = [[next(ranks) for _ in range(size)] for size in sizes]
+    problem = check_params("hierarchical", {"groups": groups}, sum(sizes))
+    assert problem == f"groups of sizes {sizes} share no common cut of the message"
 
 
 def test_an_unknown_algorithm_is_told_with_those_that_are_known():

@@ -41,9 +41,10 @@ TABLE = ("groups", 0, "allreduce")
 EVIDENCE = (*TABLE, 1, "evidence")
 HARD = ("fingerprint", "hard")
 ALLREDUCE = (
-    "default, ring, double_binary_tree, recursive_doubling, halving_doubling, hierarchical, "
-    "native_reduce_broadcast, native_reduce_scatter_allgather, native_allgather_reduce, native_hierarchical, "
-    "shm, shm_hierarchical"
+    "default, ring, double_binary_tree, recursive_doubling, halving_doubling, swing, bine, torus, "
+    "parameter_server, hierarchical, forest, "
+    "native_allreduce, native_reduce_broadcast, native_reduce_scatter_allgather, native_allgather_reduce, "
+    "native_hierarchical, shm, shm_hierarchical"
 )
 
 BAD_PLANS = {

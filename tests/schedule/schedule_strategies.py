@@ -1,10 +1,12 @@
 """Hypothesis strategies: every generator joins the property tests by a line in ``schedules``."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import strategies as st
 
+from topotune.plan.grouping import ACROSS
 from topotune.schedule import double_binary_tree, halving_doubling, hierarchical, recursive_doubling, ring
-from topotune.schedule.hierarchical import ACROSS
 
 MAX_RANKS = 33
 
@@ -24,12 +26,30 @@ def partitions(draw, max_ranks=MAX_RANKS):
     return groups
 
 
+@st.composite
+def nested_partitions(draw, max_ranks=MAX_RANKS):
+    """Any partition of a partition."""
+    inner = draw(partitions(max_ranks))
+    return [[inner[number] for number in outer] for outer in draw(partitions_of(len(inner)))]
+
+
+def partitions_of(count):
+    return st.permutations(range(count)).flatmap(
+        lambda order: st.sets(st.integers(1, count), max_size=3).map(
+            lambda ends: [list(order[begin:end]) for begin, end in pairwise([0, *sorted({*ends, count})])]
+        )
+    )
+
+
+any_groups = partitions() | nested_partitions()
+few_groups = partitions(max_ranks=7) | nested_partitions(max_ranks=7)
+
 schedules = st.one_of(
     st.builds(ring, num_ranks, channels=st.integers(1, 3), pieces=pieces),
     st.builds(double_binary_tree, num_ranks, pieces=pieces),
     st.builds(recursive_doubling, num_ranks),
     st.builds(halving_doubling, num_ranks),
-    st.builds(hierarchical, partitions(), across=st.sampled_from(ACROSS), pieces=st.integers(1, 3)),
+    st.builds(hierarchical, any_groups, across=st.sampled_from(ACROSS), pieces=st.integers(1, 3)),
 )
 
 small_schedules = st.one_of(
@@ -37,7 +57,7 @@ small_schedules = st.one_of(
     st.builds(double_binary_tree, st.integers(2, 9), pieces=st.integers(1, 2)),
     st.builds(recursive_doubling, st.integers(2, 9)),
     st.builds(halving_doubling, st.integers(2, 9)),
-    st.builds(hierarchical, partitions(max_ranks=7), across=st.sampled_from(ACROSS)),
+    st.builds(hierarchical, few_groups, across=st.sampled_from(ACROSS)),
 ).filter(lambda schedule: schedule.num_transfers > 0)
 
 

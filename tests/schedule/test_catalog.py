@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from topotune.errors import UsageError, WrongResultError
+from topotune.links.placement import Placement
 from topotune.plan import algorithms
-from topotune.schedule import Violation, build, catalog, groupings, schedule_candidates, verify
+from topotune.schedule import Violation, build, catalog, schedule_candidates, verify
 
 PARAMS = {
     "ring": {"channels": 2, "pieces": 2},
@@ -34,6 +35,9 @@ def test_the_catalogue_has_the_names_and_params_that_plans_may_hold():
         {"groups": [[0, 1], [2, 3, 4]]},
         {"groups": [[0, 1], [2, 3, 4]], "across": "tree"},
         {"groups": [[0], [1]]},
+        {"groups": [[[0, 1], [2]], [[3, 4]]], "pieces": 2},
+        {"groups": [[[0, 1], [2]], [3, 4]]},
+        {"groups": [[[[0, 1, 2, 3, 4]]]]},
         {"groups": [0, 1]},
         {"groups": 5},
         {},
@@ -77,7 +81,7 @@ def test_a_schedule_that_is_no_allreduce_is_never_handed_out(monkeypatch):
             {},
             4,
             "'star' is no schedule; there are ring, double_binary_tree, recursive_doubling, halving_doubling,"
-            " hierarchical",
+            " swing, bine, torus, parameter_server, hierarchical, forest",
         ),
         ("ring", {"speed": 1}, 4, "ring takes no param 'speed'; it takes channels, pieces"),
         ("halving_doubling", {"pieces": 1}, 4, "halving_doubling takes no param 'pieces'; it takes none"),
@@ -87,7 +91,7 @@ def test_a_schedule_that_is_no_allreduce_is_never_handed_out(monkeypatch):
             "hierarchical",
             {"groups": [[0], [1]]},
             4,
-            "hierarchical: groups names 2 ranks, the schedule is for 4",
+            "groups names 2 of 4 ranks; rank 2 is in none",
         ),
         ("hierarchical", {"pieces": 1}, 4, "groups is None, not a list of lists of ranks"),
     ],
@@ -100,7 +104,7 @@ def test_what_cannot_be_built_is_refused(algorithm, params, num_ranks, message):
 
 @pytest.mark.parametrize("num_ranks", range(1, 10))
 def test_candidates_can_be_built_and_stand_in_plans_and_are_all_different(num_ranks):
-    candidates = schedule_candidates(num_ranks, [0] * num_ranks)
+    candidates = schedule_candidates(Placement(node_of_rank=(0,) * num_ranks))
     contents = set()
     for algorithm, params in candidates:
         assert algorithms.check_params(algorithm, params, num_ranks) is None
@@ -110,25 +114,3 @@ def test_candidates_can_be_built_and_stand_in_plans_and_are_all_different(num_ra
     assert len(contents) == len(candidates)
     expected = set() if num_ranks == 1 else {"ring", "double_binary_tree", "recursive_doubling"}
     assert expected <= {algorithm for algorithm, _ in candidates}
-
-
-@pytest.mark.parametrize(
-    ("nodes", "expected"),
-    [
-        pytest.param([0, 0, 0, 0], [[[0, 1], [2, 3]]], id="one-node-of-4"),
-        pytest.param([0] * 6, [[[0, 1], [2, 3], [4, 5]], [[0, 1, 2], [3, 4, 5]]], id="one-node-of-6"),
-        pytest.param([0] * 5, [], id="prime"),
-        pytest.param([0, 0, 1, 1], [[[0, 1], [2, 3]]], id="two-nodes"),
-        pytest.param([0, 1, 0, 1], [[[0, 2], [1, 3]]], id="round-robin"),
-        pytest.param([0, 0, 0, 1], [[[0, 1, 2], [3]]], id="unequal-nodes"),
-        pytest.param([0, 1, 2, 3], [[[0, 1], [2, 3]]], id="one-rank-a-node"),
-    ],
-)
-def test_groupings_follow_nodes_or_else_blocks(nodes, expected):
-    found = [[list(group) for group in groups] for groups in groupings(len(nodes), nodes)]
-    assert found == expected
-
-
-def test_groupings_need_a_node_for_each_rank():
-    with pytest.raises(ValueError, match="node_of_rank names 1 ranks, not 2"):
-        groupings(2, [0])

@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule_strategies import integer_inputs, partitions, pieces, schedules
+from schedule_strategies import integer_inputs, nested_partitions, partitions, pieces, schedules
 
 from topotune.errors import UsageError
+from topotune.plan.grouping import ACROSS
 from topotune.schedule import (
     COPY,
     REDUCE,
@@ -16,7 +17,6 @@ from topotune.schedule import (
     ring,
     verify,
 )
-from topotune.schedule.hierarchical import ACROSS
 from topotune.schedule.tree import complementary_parents, in_order_parents
 
 WORLD_SIZES = range(1, 34)
@@ -171,6 +171,56 @@ def test_hierarchical_across_moves_the_least_bytes_out_of_every_group(groups, ac
         assert leaving == pytest.approx(2 * (len(groups) - 1) / len(groups))
 
 
+def leaving_each(groups, schedule):
+    """What leaves each of these groups of ranks, over the message."""
+    group_of_rank = np.empty(schedule.num_ranks, dtype=int)
+    for number, group in enumerate(groups):
+        group_of_rank[list(group)] = number
+    crosses = group_of_rank[schedule.src] != group_of_rank[schedule.dst]
+    weights = schedule.chunk_fractions()[schedule.chunk[crosses]]
+    return np.bincount(group_of_rank[schedule.src[crosses]], weights=weights, minlength=len(groups))
+
+
+@settings(deadline=None, max_examples=60)
+@given(nested_partitions(), pieces)
+def test_three_levels_move_the_least_bytes_out_of_every_outer_group_and_few_out_of_inner_ones(
+    groups, num_pieces
+):
+    schedule = hierarchical(groups, pieces=num_pieces)
+    outer = [[rank for inner in part for rank in inner] for part in groups]
+    num_outer = len(outer)
+    assert leaving_each(outer, schedule) == pytest.approx([2 * (num_outer - 1) / num_outer] * num_outer)
+    # Inside an outer group of h, an inner one sends 2 (h-1)/h; across, 1/h of what the outer one sends.
+    expected = [
+        2 * (len(part) - 1) / len(part) + 2 * (num_outer - 1) / num_outer / len(part)
+        for part in groups
+        for _ in part
+    ]
+    assert leaving_each([inner for part in groups for inner in part], schedule) == pytest.approx(expected)
+
+
+@settings(deadline=None, max_examples=30)
+@given(partitions(), st.sampled_from(ACROSS), pieces)
+def test_outer_groups_of_one_inner_group_are_groups_of_two_levels(groups, across, num_pieces):
+    flat = hierarchical(groups, across=across, pieces=num_pieces)
+    nested = hierarchical([[group] for group in groups], across=across, pieces=num_pieces)
+    assert nested.params == flat.params
+    assert nested.chunk_bounds == flat.chunk_bounds
+    for column in ("step", "src", "dst", "chunk", "op"):
+        np.testing.assert_array_equal(getattr(nested, column), getattr(flat, column))
+
+
+def test_three_levels_overlap_all_stages_of_several_pieces():
+    schedule = hierarchical([[[0, 1], [2, 3]], [[4, 5], [6, 7]]], pieces=4)
+    crosses_racks = schedule.src // 4 != schedule.dst // 4
+    crosses_nodes = (schedule.src // 2 != schedule.dst // 2) & ~crosses_racks
+    inside = schedule.src // 2 == schedule.dst // 2
+    steps = [set(schedule.step[rows].tolist()) for rows in (crosses_racks, crosses_nodes, inside)]
+    assert steps[0] & steps[1]
+    assert steps[1] & steps[2]
+    assert steps[0] & steps[2]
+
+
 def test_hierarchical_ranks_of_unequal_groups_own_equal_shares_of_their_group():
     schedule = hierarchical([[0, 1], [2, 3, 4]], across="recursive_doubling")
     assert schedule.chunk_bounds == (0, 2, 3, 4, 6)
@@ -219,14 +269,25 @@ def test_hierarchical_reduces_one_piece_inside_while_another_crosses(across):
             id="ranks",
         ),
         pytest.param(
-            lambda: hierarchical([[0, 1], [3]]), "groups names 3 ranks up to 3, but not rank 2", id="gap"
+            lambda: hierarchical([[0, 1], [3]]), "groups[1] names 3, which is no rank from 0 to 2", id="gap"
         ),
-        pytest.param(lambda: hierarchical([[0, 1], [1]]), "rank 1 is in groups twice", id="twice"),
-        pytest.param(lambda: hierarchical([[0], []]), "a group is [], not a list of ranks", id="empty-group"),
+        pytest.param(
+            lambda: hierarchical([[0, 1], [1]]),
+            "groups[1] names rank 1, which groups[0] has already",
+            id="twice",
+        ),
+        pytest.param(
+            lambda: hierarchical([[0], []]), "groups[1] is [], not a list of ranks", id="empty-group"
+        ),
         pytest.param(lambda: hierarchical([]), "groups is [], not a list of lists of ranks", id="no-groups"),
+        pytest.param(
+            lambda: hierarchical([[[0, 1]], [[2], 3]]),
+            "groups[1][1] is 3, not a list of ranks",
+            id="three-levels",
+        ),
         pytest.param(lambda: hierarchical("01"), "groups is '01', not a list of lists of ranks", id="text"),
         pytest.param(
-            lambda: hierarchical([["0"]]), "groups names '0', which is no rank from 0 to 4095", id="text-rank"
+            lambda: hierarchical([["0"]]), "groups[0] names '0', which is no rank from 0 to 0", id="text-rank"
         ),
         pytest.param(
             lambda: hierarchical([[0], [1]], across="tree"),

@@ -5,9 +5,11 @@ import pytest
 from simulated_links import ALPHA_S, BETA_S_PER_BYTE, GAMMA_S_PER_BYTE, SIZES, uniform
 
 from topotune.errors import UsageError
+from topotune.links.model import PairsAcross, SharedCapacity
+from topotune.links.placement import Placement
 from topotune.plan.algorithms import ALGORITHMS
 from topotune.schedule import build, schedule_candidates, verify
-from topotune.simulate import native, predict, predict_candidate
+from topotune.simulate import calls, predict, predict_candidate
 
 PARAMS = {
     "ring": {"channels": 1, "pieces": 1},
@@ -15,6 +17,8 @@ PARAMS = {
     "hierarchical": {"groups": [[0, 1], [2, 3]], "across": "ring", "pieces": 1},
     "native_hierarchical": {"groups": [[0, 1], [2, 3]]},
     "shm_hierarchical": {"groups": [[0, 1], [2, 3]]},
+    "torus": {"rows": 2},
+    "forest": {"weights": [1, 2], "down": [[-1, 0, 1, 2], [1, -1, 1, 1]]},
 }
 M = np.asarray(SIZES)
 
@@ -28,7 +32,7 @@ def built(monkeypatch):
         seen.append(schedule)
         return predict(schedule, model, message_bytes)
 
-    monkeypatch.setattr(native, "predict", spy)
+    monkeypatch.setattr(calls, "predict", spy)
     return seen
 
 
@@ -40,7 +44,7 @@ def test_every_algorithm_that_a_plan_may_name_is_predicted(algorithm):
 
 
 def test_schedules_are_predicted_as_built():
-    for algorithm, params in schedule_candidates(6, [0] * 6):
+    for algorithm, params in schedule_candidates(Placement(node_of_rank=(0,) * 6)):
         np.testing.assert_array_equal(
             predict_candidate(algorithm, params, uniform(6), SIZES),
             predict(build(algorithm, params, 6), uniform(6), SIZES),
@@ -128,31 +132,100 @@ def test_every_call_has_its_overhead(algorithm, num_calls):
 
 
 @pytest.mark.parametrize(
-    ("num_ranks", "passes"),
+    ("groups", "inside", "across"),
     [
-        (2, lambda m: ALPHA_S + m * BETA_S_PER_BYTE + m * GAMMA_S_PER_BYTE),
-        (4, lambda m: 2 * (ALPHA_S + 3 / 4 * m * BETA_S_PER_BYTE) + 3 / 4 * m * GAMMA_S_PER_BYTE),
+        (
+            [[0, 1], [2, 3]],
+            lambda m: 2 * ALPHA_S + 3 * m * GAMMA_S_PER_BYTE,
+            lambda m: 2 * (2 * ALPHA_S + m / 4 * BETA_S_PER_BYTE),
+        ),
+        (
+            [[0, 1, 2], [3]],
+            lambda m: 3 * ALPHA_S + (5 - 2 / 3) * m * GAMMA_S_PER_BYTE,
+            lambda m: 2 * (2 * ALPHA_S + m / 2 * BETA_S_PER_BYTE),
+        ),
+        ([[0, 1, 2, 3]], lambda m: 2 * ALPHA_S + 3 * m * GAMMA_S_PER_BYTE, lambda m: 0 * m),
+        (
+            [[0], [1], [2], [3]],
+            lambda m: 0 * m,
+            lambda m: 6 * (2 * ALPHA_S + m / 4 * BETA_S_PER_BYTE),
+        ),
     ],
 )
-def test_shared_memory_takes_a_copy_in_and_where_many_reduce_a_copy_out(num_ranks, passes):
-    model = uniform(num_ranks, reduce_s_per_byte=GAMMA_S_PER_BYTE)
-    np.testing.assert_allclose(predict_candidate("shm", {}, model, [2**26]), passes(2**26))
-    alone = ALPHA_S + M[1] * BETA_S_PER_BYTE + (num_ranks - 1) * M[1] * GAMMA_S_PER_BYTE
-    np.testing.assert_allclose(predict_candidate("shm", {}, model, [M[1]]), alone)
+def test_shared_memory_in_groups_is_the_stages_in_the_largest_and_a_call_across(groups, inside, across):
+    model = uniform(4, reduce_s_per_byte=GAMMA_S_PER_BYTE)
+    times = predict_candidate("shm_hierarchical", {"groups": groups}, model, SIZES)
+    np.testing.assert_allclose(times, inside(M) + across(M))
+
+
+def racks_of_nodes(num_nodes, per_node):
+    """Nodes that share their memory and links, two to a rack that shares its uplink."""
+    num_ranks = num_nodes * per_node
+    sets = [(node * per_node, per_node, 2e8) for node in range(num_nodes)]
+    sets += [(rack * 2 * per_node, 2 * per_node, 1e8) for rack in range(num_nodes // 2)]
+    return uniform(
+        num_ranks,
+        nodes=[rank // per_node for rank in range(num_ranks)],
+        reduce_s_per_byte=GAMMA_S_PER_BYTE,
+        call_overhead_s=1e-4,
+        shared=tuple(
+            SharedCapacity(
+                name="link",
+                capacity_bytes_per_s=rate,
+                pairs=PairsAcross(frozenset(range(first, first + size)), num_ranks, leaving=leaving),
+            )
+            for first, size, rate in sets
+            for leaving in (True, False)
+        ),
+    )
 
 
 @pytest.mark.parametrize(
-    ("groups", "across"),
+    ("algorithm", "groups"),
     [
-        ([[0, 1], [2, 3]], lambda m: 2 * (2 * ALPHA_S + m / 4 * BETA_S_PER_BYTE)),
-        ([[0, 1, 2], [3]], lambda m: 2 * (2 * ALPHA_S + m / 2 * BETA_S_PER_BYTE)),
-        ([[0, 1, 2, 3]], lambda m: 0 * m),
+        ("default", None),
+        ("native_reduce_broadcast", None),
+        ("native_reduce_scatter_allgather", None),
+        ("native_allgather_reduce", None),
+        ("native_hierarchical", [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]]),
+        ("native_hierarchical", [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]]),
+        ("native_hierarchical", [list(range(16))]),
+        ("native_hierarchical", [[rank] for rank in range(16)]),
+        ("shm_hierarchical", [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]]),
     ],
 )
-def test_shared_memory_in_groups_is_that_of_the_largest_and_a_call_across(groups, across):
-    inside = predict_candidate("shm", {}, uniform(max(map(len, groups))), SIZES)
-    times = predict_candidate("shm_hierarchical", {"groups": groups}, uniform(4), SIZES)
-    np.testing.assert_allclose(times, inside + across(M))
+def test_many_ranks_are_predicted_by_one_step_of_each_ring_as_few_are_by_all(monkeypatch, algorithm, groups):
+    params, model = ({} if groups is None else {"groups": groups}), racks_of_nodes(4, 4)
+    exact = predict_candidate(algorithm, params, model, SIZES)
+    monkeypatch.setattr(calls, "_MOST_LISTED_RANKS", 1)
+    np.testing.assert_allclose(predict_candidate(algorithm, params, model, SIZES), exact, rtol=0.05)
+
+
+def test_unequal_groups_of_many_ranks_are_predicted_roughly(monkeypatch):
+    params, model = {"groups": [[0, 1, 2, 3, 4], [*range(5, 16)]]}, racks_of_nodes(4, 4)
+    exact = predict_candidate("native_hierarchical", params, model, SIZES)
+    monkeypatch.setattr(calls, "_MOST_LISTED_RANKS", 1)
+    np.testing.assert_allclose(
+        predict_candidate("native_hierarchical", params, model, SIZES), exact, rtol=0.25
+    )
+
+
+def test_shared_memory_in_nodes_of_racks_runs_a_schedule_across_on_shards_of_all_places_at_once():
+    groups, pieces = [[[0, 1], [2, 3]], [[4, 5], [6, 7]]], 2
+    times = predict_candidate("shm_hierarchical", {"groups": groups, "pieces": pieces}, uniform(8), SIZES)
+    inside = 2 * ALPHA_S + 3 * M * BETA_S_PER_BYTE
+    between = {"groups": [[0, 1], [2, 3]], "across": "ring", "pieces": pieces}
+    across = predict_candidate("hierarchical", between, uniform(4), [size / 2 for size in SIZES])
+    np.testing.assert_allclose(times, inside + across)
+
+
+def test_limits_load_alike_whether_their_pairs_are_listed_or_not():
+    model = racks_of_nodes(4, 2)
+    listed = replace(model, shared=tuple(replace(one, pairs=frozenset(one.pairs)) for one in model.shared))
+    for algorithm in ("default", "native_reduce_broadcast"):
+        np.testing.assert_array_equal(
+            predict_candidate(algorithm, {}, model, SIZES), predict_candidate(algorithm, {}, listed, SIZES)
+        )
 
 
 @pytest.mark.parametrize(
@@ -165,13 +238,13 @@ def test_one_rank_alone_takes_nothing_but_calls(algorithm):
 @pytest.mark.parametrize(
     ("algorithm", "params", "message"),
     [
-        ("star", {}, "'star' is no known algorithm"),
-        ("default", {"pieces": 1}, "default takes the params [], not ['pieces']"),
-        ("native_hierarchical", {}, "native_hierarchical takes the params ['groups'], not []"),
+        ("star", {}, f"'star' is no known algorithm: {', '.join(ALGORITHMS)}"),
+        ("default", {"pieces": 1}, "default takes no parameter 'pieces' (it takes none)"),
+        ("native_hierarchical", {}, "native_hierarchical needs the parameter 'groups'"),
         (
             "native_hierarchical",
             {"groups": [[0], [1]]},
-            "native_hierarchical: groups names 2 ranks, the links are between 4",
+            "groups names 2 of 4 ranks; rank 2 is in none",
         ),
     ],
 )

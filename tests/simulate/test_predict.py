@@ -17,6 +17,7 @@ from simulated_links import (
 
 from topotune.errors import UsageError
 from topotune.links.model import LinkCost, LinkModel, SharedCapacity
+from topotune.links.placement import Placement
 from topotune.schedule import (
     Schedule,
     build,
@@ -175,7 +176,9 @@ def test_a_rank_reduces_one_chunk_at_a_time():
 @settings(deadline=None, max_examples=40)
 @given(st.integers(2, 9), st.integers(0, 2**32), st.data())
 def test_renumbering_schedule_and_links_together_changes_nothing(num_ranks, seed, data):
-    algorithm, params = data.draw(st.sampled_from(schedule_candidates(num_ranks, [0] * num_ranks)))
+    algorithm, params = data.draw(
+        st.sampled_from(schedule_candidates(Placement(node_of_rank=(0,) * num_ranks)))
+    )
     schedule, model = build(algorithm, params, num_ranks), random_model(num_ranks, seed)
     new = np.asarray(data.draw(st.permutations(range(num_ranks))))
     renumbered = replace(
@@ -194,7 +197,9 @@ def test_renumbering_schedule_and_links_together_changes_nothing(num_ranks, seed
 @settings(deadline=None, max_examples=40)
 @given(st.integers(2, 9), st.integers(0, 2**32), st.data())
 def test_time_grows_with_size_and_never_passes_the_limits_of_the_links(num_ranks, seed, data):
-    algorithm, params = data.draw(st.sampled_from(schedule_candidates(num_ranks, [0] * num_ranks)))
+    algorithm, params = data.draw(
+        st.sampled_from(schedule_candidates(Placement(node_of_rank=(0,) * num_ranks)))
+    )
     model = random_model(num_ranks, seed)
     times = predict(build(algorithm, params, num_ranks), model, SIZES)
     assert (np.diff(times) > 0).all()

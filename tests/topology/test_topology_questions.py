@@ -198,7 +198,7 @@ def test_the_picture_of_a_node():
 
 def test_nodes_that_look_the_same_are_drawn_once():
     lines = render(cluster(64)).splitlines()
-    assert lines[0] == "node n0 and 63 more like it"
+    assert lines[0] == "64 nodes like this: n0, n1, n2, n3, n4, n5, n6, n7 and 56 more"
     assert lines[1:] == PICTURE.splitlines()[1:]
 
 
@@ -217,7 +217,7 @@ def test_a_wide_matrix_is_cut_into_blocks():
 def test_a_thousand_nodes_are_answered_and_drawn():
     topology = cluster(1000)
     assert len(summary(topology)["gpu_pairs"]) == 6000
-    assert render(topology).startswith("node n0 and 999 more like it")
+    assert render(topology).startswith("1000 nodes like this: n0, n1, ")
 
 
 def test_more_pairs_than_can_be_listed_are_refused():

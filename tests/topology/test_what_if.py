@@ -63,7 +63,7 @@ def test_a_slower_link_costs_what_the_cut_says(change, expected):
 
 
 def test_without_its_links_a_gpu_cannot_take_part():
-    with pytest.raises(ValueError, match="n0/gpu1.* has no link"):
+    with pytest.raises(ValueError, match=r"n0/gpu1.* has no link"):
         optima(graph_from_topology(without(with_nodes(with_nic(box()), 2), "n0/gpu1")))
 
 

@@ -14,7 +14,7 @@ from job_plan import job_plan, rows
 import topotune
 from topotune.errors import UsageError
 from topotune.plan import GroupShape, file_bytes
-from topotune.train.agreement import shape_of
+from topotune.train.agreement import against_order, shape_of
 
 pytestmark = pytest.mark.gloo
 
@@ -82,7 +82,7 @@ SCENARIOS = {
         [soft(hosts=("elsewhere",))] * 3,
         "ring",
         "is used, but hosts: elsewhere in the plan",
-        "its rank_order is bound to its hosts and is left out",
+        "its rank_order is bound to its hosts: ranks stand as numbered, which may be slower",
     ),
 }
 
@@ -240,6 +240,24 @@ def test_torch_distributed_debug_detail_still_compares_what_ranks_call():
     for value, calls in gloo_world.run_world(2, in_detail):
         assert value == 4.0
         assert ("allreduce", "ring") in calls
+
+
+@pytest.mark.parametrize(
+    ("order", "node_of_rank", "same_hosts", "problem"),
+    [
+        (None, (0, 1, 0, 1), False, None),
+        ((0, 2, 1, 3), (0, 1, 0, 1), True, None),
+        ((0, 2, 1, 3), (0, 1, 0, 1), False, "is bound to its hosts"),
+        ((0, 2, 1, 3), (0, 0, 1, 1), True, "parts ranks of one node, which lay otherwise when it was made"),
+        ((0, 2, 1, 3), (0, 0, 0, 0), True, None),
+        ((0, 2, 1, 3), (0, 1, 2, 3), True, None),
+        ((1, 0, 3, 2), (0, 0, 1, 1), True, None),
+    ],
+)
+def test_an_order_made_for_other_hosts_or_another_placement_is_left_out(
+    order, node_of_rank, same_hosts, problem
+):
+    assert against_order(order, node_of_rank, same_hosts=same_hosts) == problem
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Allreduces on ``topotune`` against torch's own gloo, over types, operations and layouts."""
 
 import itertools
+from collections import Counter
+from datetime import timedelta
 
 import gloo_world
 import pytest
@@ -9,6 +11,7 @@ import torch.distributed as dist
 from job_plan import job_plan, rows
 
 import topotune
+from topotune.errors import RunError
 
 pytestmark = pytest.mark.gloo
 
@@ -16,6 +19,7 @@ NUM_RANKS = 3
 ALGORITHMS = (
     ("ring", {"channels": 2, "pieces": 2}),
     ("halving_doubling", {}),
+    ("forest", {"weights": [1, 2], "down": [[-1, 0, 1], [1, -1, 1]], "up": [[-1, 0, 0], [2, -1, 1]]}),
     ("native_allgather_reduce", {}),
 )
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64)
@@ -180,19 +184,100 @@ def test_a_callback_of_a_future_may_call_collectives_and_wait_for_them():
     assert gloo_world.run_world(NUM_RANKS, chained) == [float(NUM_RANKS**3)] * NUM_RANKS
 
 
-def order_of_ranks(rank, num_ranks, store):
+ORDER = (2, 5, 0, 3, 1, 4)
+BY_POSITION = (
+    ("ring", {"channels": 2, "pieces": 2}),
+    ("double_binary_tree", {"pieces": 2}),
+    ("hierarchical", {"groups": [[0, 1], [2, 3], [4, 5]]}),
+    ("hierarchical", {"groups": [[[0, 1], [2]], [[3], [4, 5]]], "pieces": 2}),
+    ("native_allreduce", {}),
+    ("native_reduce_scatter_allgather", {}),
+    ("native_hierarchical", {"groups": [[0, 1, 2], [3, 4, 5]]}),
+    ("native_hierarchical", {"groups": [[0], [1, 2, 3, 4, 5]]}),
+    ("shm_hierarchical", {"groups": [[0, 1], [2, 3], [4, 5]]}),
+    ("shm_hierarchical", {"groups": [[[0, 1], [2, 3]], [[4, 5]]], "pieces": 2}),
+)
+
+
+SMALLEST = 4000  # elements; each algorithm has a size of its own, so that one world runs all
+
+
+def in_an_order(rank, num_ranks, store, way):
+    """The bits that every algorithm gives; the rank at a position always holds that position's values."""
+    starts = [(4 * (SMALLEST + number), *named) for number, named in enumerate(BY_POSITION)]
+    table = rows((0, "default", {}), *starts)
+    if way != "override in order":
+        topotune.use(job_plan(num_ranks, table, rank_order=ORDER if way == "plan in order" else None))
+    dist.init_process_group("topotune")
+    group = dist.group.WORLD
+    if way == "override in order":
+        group.rank_order = ORDER
+    position = rank if way == "plan as numbered" else ORDER.index(rank)
+    bits = []
+    for number, named in enumerate(BY_POSITION):
+        if way == "override in order":
+            group.override = named
+            if number == len(BY_POSITION) // 2:
+                group.renew()
+        generator = torch.Generator().manual_seed(number)
+        tensor = torch.randn(num_ranks, SMALLEST + number, generator=generator)[position]
+        dist.all_reduce(tensor)
+        bits.append(tensor.numpy().tobytes())
+    group.override = None
+    whole = torch.full((17,), float(1 << rank))  # by the default
+    dist.all_reduce(whole)
+    assert whole.tolist() == [float((1 << num_ranks) - 1)] * 17
+    assert group.calls == {
+        ("allreduce", "default"): 1,
+        **Counter(("allreduce", name) for name, _ in BY_POSITION),
+    }
+    return bits
+
+
+@pytest.mark.slow
+def test_an_order_of_a_plan_or_an_override_relabels_ranks_and_what_params_name():
+    """Bit for bit: positions are to an ordered plan what ranks are to one as numbered."""
+    ways = ("plan in order", "plan as numbered", "override in order")
+    found = [bits for way in ways for bits in gloo_world.run_world(6, in_an_order, way)]
+    for number, named in enumerate(BY_POSITION):
+        assert len({bits[number] for bits in found}) == 1, named
+
+
+def connections(rank, num_ranks, store, way):
+    """Who talks to whom in a hierarchy of pairs by position: the group that each rank joined."""
     topotune.use(
         job_plan(4, rows((0, "native_hierarchical", {"groups": [[0, 1], [2, 3]]})), rank_order=(0, 2, 1, 3))
     )
     dist.init_process_group("topotune")
-    tensor = torch.tensor([float(rank)])
-    dist.all_reduce(tensor)
-    return tensor.item(), dict(dist.group.WORLD.calls)
+    group = dist.group.WORLD if way == "the world" else dist.new_group(list(range(4)))
+    dist.all_reduce(torch.ones(8), group=group)
+    planned = group._allreduce
+    (executable,) = planned._built.values()
+    numbers = [torch.zeros(1, dtype=torch.int64) for _ in range(2)]
+    executable._inside.group.allgather([numbers], [torch.tensor([rank])]).wait()
+    return [number.item() for number in numbers]
 
 
-def test_a_plan_with_a_rank_order_runs_on_relabelled_ranks():
-    expected = (6.0, {("allreduce", "native_hierarchical"): 1})
-    assert gloo_world.run_world(4, order_of_ranks) == [expected] * 4
+@pytest.mark.parametrize("way", ["the world", "another group of all ranks"])
+def test_groups_are_positions_so_the_ranks_that_an_order_puts_together_are_a_group(way):
+    assert gloo_world.run_world(4, connections, way) == [[0, 2], [1, 3], [0, 2], [1, 3]]
+
+
+def late_in_order(rank, num_ranks, store):
+    topotune.use(job_plan(3, rows((0, "ring", {})), rank_order=(2, 1, 0)))
+    dist.init_process_group("topotune", timeout=timedelta(seconds=3))
+    if rank == 0:
+        store.wait(["seen 1", "seen 2"])
+        return None
+    with pytest.raises(RunError) as caught:
+        dist.all_reduce(torch.ones(8))
+    store.set(f"seen {rank}", "")
+    return caught.value.message
+
+
+def test_who_does_not_come_is_named_by_its_rank_whatever_its_position():
+    _, *messages = gloo_world.run_world(3, late_in_order)
+    assert all("ranks [0] of 3 did not come" in message for message in messages)
 
 
 def overridden(rank, num_ranks, store):

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from topotune.tune.trial import DEFAULT, BlockTimes, Candidate
+from topotune.tune.trial import DEFAULT, BlockTimes, Broken, Candidate, Check
 
 FAST = Candidate.of("ring", {"channels": 2})
 SLOW = Candidate.of("ring", {"channels": 1})
@@ -13,15 +13,29 @@ RECURSIVE = Candidate.of("recursive_doubling", {})
 
 
 class FakeBench:
-    """Times are ``true_s(candidate, bytes)`` with log-normal noise; ``miss_rate`` of starts are missed."""
+    """Times are ``true_s(candidate, bytes)`` with log-normal noise; ``miss_rate`` of starts are missed.
 
-    def __init__(self, true_s, *, noise=0.05, seed=0, wrong=(), miss_rate=0.0, slow_down=None):
+    ``hangs(candidate, bytes, condition)`` says whether a call never ends.
+    """
+
+    def __init__(
+        self,
+        true_s,
+        *,
+        noise=0.05,
+        seed=0,
+        wrong=(),
+        miss_rate=0.0,
+        slow_down=None,
+        hangs=lambda candidate, message_bytes, condition: False,
+    ):
         self.true_s = true_s
         self.noise = noise
         self.rng = np.random.default_rng(seed)
         self.wrong = set(wrong)
         self.miss_rate = miss_rate
         self.slow_down = slow_down or {}
+        self.hangs = hangs
         self.clock_s = 0.0
         self.blocks = []
         self.checks = []
@@ -29,14 +43,25 @@ class FakeBench:
     def now_s(self):
         return self.clock_s
 
-    def check(self, candidate, message_bytes):
+    def check(self, candidate, message_bytes, *, limit_s):
         self.checks.append((candidate, message_bytes))
-        self.clock_s += 2 * self.true_s(candidate, message_bytes)
-        return "rank 1 got 3, not 6" if candidate in self.wrong else None
+        call_s = self.true_s(candidate, message_bytes)
+        if limit_s is not None and (call_s > limit_s or self.hangs(candidate, message_bytes, "check")):
+            self.clock_s += limit_s
+            return Check(problem=None, call_s=float("nan"), broken=f"a call had not ended after {limit_s} s")
+        self.clock_s += 2 * call_s
+        problem = "rank 1 got 3, not 6" if candidate in self.wrong else None
+        return Check(problem=problem, call_s=call_s)
 
     def run(self, block):
         json.dumps(block.to_json())
         self.blocks.append(block)
+        for index, (arm, limit_s) in enumerate(zip(block.arms, block.limits_s, strict=True)):
+            if limit_s is not None and self.hangs(arm, block.message_bytes, block.condition):
+                self.clock_s += limit_s
+                lost = np.full((len(block.orders), len(block.arms)), np.nan)
+                broken = Broken(arm=index, why=f"a call had not ended after {limit_s} s")
+                return BlockTimes(times_s=lost, num_missed=0, scheme="clock", broken=broken)
         times = np.empty((len(block.orders), len(block.arms)))
         missed = 0
         self.clock_s += 2e-3 + sum(

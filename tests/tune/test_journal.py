@@ -1,15 +1,25 @@
 """The journal outlives a kill at any byte, and keeps what it was told."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from topotune.errors import InputFileError, OutputFileError
-from topotune.tune.journal import Journal, encode_line, parse_journal, read_journal
+from topotune.tune.journal import (
+    ENDED,
+    Journal,
+    encode_line,
+    kept_path,
+    num_unfinished,
+    parse_journal,
+    read_journal,
+)
 
 HEADER = {"topotune_version": "0.1.0", "options": {"budget_s": 60.0}, "seed": 3}
 
@@ -105,12 +115,76 @@ def test_what_is_no_journal_of_this_version_is_refused(data, message):
     assert error.value.message.startswith(message)
 
 
-def test_a_journal_replaces_a_journal_and_nothing_else(tmp_path):
+def test_a_new_run_replaces_the_journal_of_one_that_ended(tmp_path):
     path = tmp_path / "journal.jsonl"
     write_three(path)
+    with Journal.resume(path)[0] as journal:
+        journal.note(ENDED, {"plan": {}})
+    assert num_unfinished(path) == 0
+    with Journal(path, HEADER):
+        assert not kept_path(path).exists()
+    assert read_journal(path).finished == ()
+
+
+def test_a_new_run_keeps_what_one_that_was_cut_short_had_finished(tmp_path):
+    path = tmp_path / "plan.journal.jsonl"
+    data = write_three(path)
+    assert num_unfinished(path) == 3
     with Journal(path, HEADER):
         pass
     assert read_journal(path).finished == ()
+    assert (tmp_path / "plan.journal.1.jsonl").read_bytes() == data
+    kept_path(path).write_text("my thesis")
+    write_three(path)
+    with pytest.raises(OutputFileError, match=r"plan\.journal\.1\.jsonl: is there and is no journal"):
+        Journal(path, HEADER)
+    assert kept_path(path).read_text() == "my thesis"
+    assert num_unfinished(path) == 3
+
+
+def test_a_resumed_journal_goes_on_behind_its_last_whole_line(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    data = write_three(path)
+    for torn in (b"", b'{"crc32":12', data.splitlines()[-1][:-1]):
+        path.write_bytes(data + torn)
+        journal, contents = Journal.resume(path)
+        with journal:
+            assert contents.torn_tail_bytes == len(torn)
+            assert journal.begin({"kind": "search"}) == 4
+            journal.end(4, {"times_s": []})
+        read = read_journal(path)
+        assert read.problems == ()
+        assert [one.number for one in read.finished] == [0, 1, 2, 4]
+        assert list(read.unfinished) == [3]
+
+
+def test_one_process_at_a_time_writes_a_journal(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    with Journal(path, HEADER) as journal:
+        journal.end(journal.begin({}), {})
+        for other in (lambda: Journal(path, HEADER), lambda: Journal.resume(path)):
+            with pytest.raises(OutputFileError, match="another run is writing this journal"):
+                other()
+    assert len(Journal.resume(path)[1].finished) == 1
+
+
+def test_there_must_be_something_to_resume(tmp_path):
+    with pytest.raises(InputFileError, match="is not there: there is no run to resume"):
+        Journal.resume(tmp_path / "journal.jsonl")
+    (tmp_path / "journal.jsonl").write_text("my thesis\n")
+    with pytest.raises(InputFileError, match="line 1: no journal"):
+        Journal.resume(tmp_path / "journal.jsonl")
+
+
+def test_what_is_noted_after_the_end_is_lost_without_harm(tmp_path):
+    with Journal(tmp_path / "journal.jsonl", HEADER) as journal:
+        pass
+    journal.note("lost", {"rank": 1})
+    assert read_journal(tmp_path / "journal.jsonl").notes == ()
+
+
+def test_a_journal_replaces_a_journal_and_nothing_else(tmp_path):
+    path = tmp_path / "journal.jsonl"
     path.write_text("my thesis")
     with pytest.raises(OutputFileError, match="is there and is no journal of topotune"):
         Journal(path, HEADER)
@@ -131,7 +205,9 @@ WRITER = """
 import sys
 from pathlib import Path
 from topotune.tune.journal import Journal
-journal = Journal(Path(sys.argv[1]), {"seed": 0})
+path = Path(sys.argv[1])
+journal = Journal.resume(path)[0] if path.exists() else Journal(path, {"seed": 0})
+assert "torch" not in sys.modules
 while True:
     number = journal.begin({"kind": "search", "filler": "x" * 300})
     journal.end(number, {"times_s": [[0.5] * 20]})
@@ -139,17 +215,33 @@ while True:
 """
 
 
-def test_what_was_said_to_be_written_survives_kill_9(tmp_path):
-    path = tmp_path / "journal.jsonl"
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, env={**os.environ}
-    ) as writer:
-        said = [int(writer.stdout.readline()) for _ in range(50)]
+def killed_after(path, seconds):
+    """The trials that a writer said it had written, until it was killed so long after its first."""
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE) as writer:
+        said = [int(writer.stdout.readline())]
+        # What it says is read only after the kill: the pipe holds some ten thousand lines.
+        time.sleep(seconds)
         writer.send_signal(signal.SIGKILL)
-        said += [int(line) for line in writer.stdout]
-    contents = read_journal(path)
-    assert [one.number for one in contents.finished][: len(said)] == said
-    assert contents.problems == ()
+        # A line that it had no time to end may be torn.
+        return said + [int(line) for line in writer.stdout if line.endswith(b"\n")]
+
+
+@pytest.mark.parametrize("series", [0, *(pytest.param(one, marks=pytest.mark.slow) for one in range(1, 5))])
+def test_killed_at_50_random_moments_each_trial_that_was_acknowledged_is_found(tmp_path, series):
+    path = tmp_path / "plan.journal.jsonl"
+    moments = random.Random(series)
+    said = []
+    for kills in range(1, 11):
+        said += killed_after(path, moments.uniform(0.0, 0.01))
+        contents = read_journal(path)
+        assert contents.problems == ()
+        finished = [one.number for one in contents.finished]
+        assert finished == sorted(set(finished))
+        assert set(said) <= set(finished)
+        # Every writer may have written one trial, and begun one, that it could not speak of any more.
+        assert len(set(finished) - set(said)) + len(contents.unfinished) <= 2 * kills
+    assert len(said) == len(set(said)) >= 10
+    assert os.listdir(tmp_path) == [path.name]
 
 
 def test_the_journal_needs_no_torch():

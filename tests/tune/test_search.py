@@ -40,7 +40,7 @@ def test_the_fastest_stands_first_and_poor_ones_get_few_samples():
     standings = search.standings()
     assert {standings[0].candidate, standings[1].candidate} == {FAST, TREE}
     rounds = {one.candidate: one.comparison.num_rounds for one in standings}
-    assert rounds[SLOW] == 2
+    assert SLOW not in rounds, "its check was enough"
     assert rounds[RECURSIVE] <= 6
     assert rounds[FAST] >= 8
 
@@ -149,6 +149,7 @@ def test_a_block_travels_as_json():
         orders=((1, 0), (0, 1)),
         expected_s=(5e-3, 2e-3),
         warmups=(2, 0),
+        limits_s=(None, 3.0),
         condition="backward",
         scheme="barrier",
     )

@@ -4,7 +4,12 @@ from topotune.bounds.allreduce_forest import AllreduceForest, allreduce_forest, 
 from topotune.bounds.bound import Bound, NoBound, allreduce_bound, graph_allreduce_bound
 from topotune.bounds.cut import CutBound, allgather_bound, reduce_scatter_bound, tightest_split
 from topotune.bounds.forest import Forest, Tree, spanning_forest
-from topotune.bounds.graph import CapacityGraph, graph_from_links, graph_from_topology
+from topotune.bounds.graph import (
+    CapacityGraph,
+    graph_from_links,
+    graph_from_topology,
+    with_equal_ways,
+)
 from topotune.bounds.lp import AllreduceOptimum, allreduce_lp
 from topotune.bounds.optimum import Optima, Optimum, optima, optima_to_document
 from topotune.bounds.ring import ring_algbw_bytes_per_s
@@ -37,4 +42,5 @@ __all__ = [
     "spanning_forest",
     "star_bound",
     "tightest_split",
+    "with_equal_ways",
 ]

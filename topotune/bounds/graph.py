@@ -1,8 +1,10 @@
 """The capacity graph: what a network can carry, between ranks and the switches that join them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import ceil
 
+from topotune.links.limits import laminar, limits_by_set
 from topotune.links.model import LinkModel, SharedCapacity
 from topotune.topology.model import Topology
 
@@ -78,8 +80,8 @@ def graph_from_links(model: LinkModel) -> CapacityGraph | None:
     on a set that crosses one taken before, is left out: the graph then carries more than the network, and
     bounds on it stay valid.
     """
-    sending, receiving = _limits_by_set(model)
-    sets = _laminar(sending.keys() | receiving.keys())
+    sending, receiving = limits_by_set(model)
+    sets = laminar(sending.keys() | receiving.keys())
     if not sets:
         return None
     unlimited = 1 + sum(_whole(limit) for limit in (*sending.values(), *receiving.values()))
@@ -106,6 +108,19 @@ def graph_from_links(model: LinkModel) -> CapacityGraph | None:
     return CapacityGraph(
         capacities=capacities, compute=tuple(hosts), names=names, unlimited=frozenset(open_arcs)
     )
+
+
+def with_equal_ways(graph: CapacityGraph) -> CapacityGraph:
+    """The same with as much one way as the other between any two vertices: the lesser of both.
+
+    Measured rates of the two ways differ by noise, and a forest needs as much into a switch as out of it.
+    """
+    both = {
+        (a, b): min(capacity, graph.capacities[b, a])
+        for (a, b), capacity in graph.capacities.items()
+        if (b, a) in graph.capacities
+    }
+    return replace(graph, capacities=both, unlimited=graph.unlimited & both.keys())
 
 
 def graph_from_topology(topology: Topology) -> CapacityGraph:
@@ -160,39 +175,6 @@ def ranks_in_words(ranks: Iterable[int]) -> str:
     return f"rank {text}" if text.isdigit() else f"ranks {text}"
 
 
-def _limits_by_set(
-    model: LinkModel,
-) -> tuple[dict[frozenset[int], SharedCapacity], dict[frozenset[int], SharedCapacity]]:
-    """Limits on all that leaves a set of ranks, and on all that enters it; the tightest of each.
-
-    What leaves a set enters the rest: the set is the smaller of the two, and each of them where they are
-    alike.
-    """
-    sending: dict[frozenset[int], SharedCapacity] = {}
-    receiving: dict[frozenset[int], SharedCapacity] = {}
-    for limit in model.shared:
-        sources, sinks = frozenset(a for a, _ in limit.pairs), frozenset(b for _, b in limit.pairs)
-        is_cut = len(limit.pairs) == len(sources) * len(sinks) and len(sources | sinks) == model.num_ranks
-        if not (limit.is_limit and is_cut and not sources & sinks):
-            continue
-        for members, table, rest in ((sources, sending, sinks), (sinks, receiving, sources)):
-            known = table.get(members)
-            if len(members) <= len(rest) and (
-                known is None or limit.capacity_bytes_per_s < known.capacity_bytes_per_s
-            ):
-                table[members] = limit
-    return sending, receiving
-
-
-def _laminar(sets: Iterable[frozenset[int]]) -> list[frozenset[int]]:
-    """Sets of which any two are nested or disjoint; smaller ones are preferred."""
-    taken: list[frozenset[int]] = []
-    for candidate in sorted(sets, key=lambda members: (len(members), sorted(members))):
-        if all(other <= candidate or not other & candidate for other in taken):
-            taken.append(candidate)
-    return taken
-
-
 def _merge(vertices: Iterable[str], pairs: Iterable[Arc]) -> dict[str, str]:
     """Each vertex's representative once the pairs are joined: the first by name."""
     representative = {vertex: vertex for vertex in vertices}
@@ -209,4 +191,5 @@ def _merge(vertices: Iterable[str], pairs: Iterable[Arc]) -> dict[str, str]:
 
 
 def _whole(limit: SharedCapacity) -> int:
-    return max(1, round(limit.capacity_bytes_per_s))
+    # Upwards: a graph that carries less than the network would give bounds that are too high.
+    return max(1, ceil(limit.capacity_bytes_per_s))

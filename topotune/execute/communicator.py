@@ -22,6 +22,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
 from functools import cache
 from types import TracebackType
@@ -60,10 +61,11 @@ class Communicator:
         rank: own number, in ``range(size)``.
         size: number of members, >= 1.
         name: of the group, in the store and in messages; new in this store, and the same on all members.
-        timeout: of every wait, joining included.
+        timeout: of every wait.
+        connect_within: of joining, where that shall take less than a wait; also of subgroups.
 
     Raises:
-        RunError: not all members joined within the timeout, or no connection could be made.
+        RunError: not all members joined in time, or no connection could be made.
     """
 
     def __init__(
@@ -74,12 +76,14 @@ class Communicator:
         *,
         name: str,
         timeout: timedelta = timedelta(minutes=30),
+        connect_within: timedelta | None = None,
     ) -> None:
         assert 0 <= rank < size, f"rank {rank} of {size}"
         self.rank = rank
         self.size = size
         self.name = name
         self.timeout = timeout
+        self.connect_within = timeout if connect_within is None else min(timeout, connect_within)
         self.lock = threading.Lock()
         self._store = PrefixStore(name, store)
         self._children: dict[str, Communicator] = {}
@@ -98,17 +102,37 @@ class Communicator:
         options._devices = _devices()
         options._threads = 2
         try:
-            backend = dist.ProcessGroupGloo(self._store, self.rank, self.size, options)
-        except RuntimeError as error:
+            backend = self._join(options)
+        except (RuntimeError, TimeoutError) as error:
             raise RunError(
                 f"communicator {self.name!r}: rank {self.rank} could not join the {self.size} ranks within "
-                f"{format_seconds(self.timeout.total_seconds())}: {cause_in_words(error)}",
+                f"{format_seconds(self.connect_within.total_seconds())}: {cause_in_words(error)}",
                 hint="a rank died or never came; or GLOO_SOCKET_IFNAME must name the interface to the others",
             ) from error
         group = dist.ProcessGroup(self._store, self.rank, self.size)
         group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, backend)
         return group
+
+    def _join(self, options: Any) -> dist.ProcessGroupGloo:
+        """Gloo's part of it. It takes one timeout for joining and for every later wait.
+
+        Raises:
+            RuntimeError, TimeoutError: not all members joined in time.
+        """
+        if self.connect_within == self.timeout:
+            return dist.ProcessGroupGloo(self._store, self.rank, self.size, options)
+        joined: Future[dist.ProcessGroupGloo] = Future()
+
+        def join() -> None:
+            try:
+                joined.set_result(dist.ProcessGroupGloo(self._store, self.rank, self.size, options))
+            except RuntimeError as error:
+                joined.set_exception(error)
+
+        # Nothing ends gloo's joining but its timeout: where that is too long, the thread stays behind.
+        threading.Thread(target=join, name=f"joining {self.name}", daemon=True).start()
+        return joined.result(self.connect_within.total_seconds())
 
     @property
     def group(self) -> dist.ProcessGroup:
@@ -159,7 +183,12 @@ class Communicator:
         full_name = f"{self.name}/{name}-{identity}"
         if full_name not in self._children:
             self._children[full_name] = Communicator(
-                self._store, ranks.index(self.rank), len(ranks), name=full_name, timeout=self.timeout
+                self._store,
+                ranks.index(self.rank),
+                len(ranks),
+                name=full_name,
+                timeout=self.timeout,
+                connect_within=self.connect_within,
             )
         return self._children[full_name]
 
@@ -204,14 +233,7 @@ class Communicator:
         if self._failure is not None or group is None:
             return
         self.fail("it was aborted")
-        if self.size == 1:
-            return
-        peer = (self.rank + 1) % self.size
-        try:
-            group.recv([torch.empty(1, dtype=torch.uint8)], peer, _ABORT_TAG).wait(_ABORT_WAIT)
-        except RuntimeError:
-            return
-        raise AssertionError(f"communicator {self.name!r}: rank {peer} sent a message with the tag of abort")
+        end_waits(group)
 
     def close(self) -> None:
         """Drop the connections. No collective may be running; ``abort()`` first if one might be."""
@@ -269,6 +291,21 @@ class _LastReference(torch.nn.Module):
 @cache
 def _last_reference() -> Any:
     return compiled(_LastReference())
+
+
+def end_waits(group: dist.ProcessGroup) -> None:
+    """End every wait of this rank on a gloo group, in any thread, in milliseconds; the group is then useless.
+
+    Peers that wait for this rank fail as well.
+    """
+    if group.size() == 1:
+        return
+    peer = (group.rank() + 1) % group.size()
+    try:
+        group.recv([torch.empty(1, dtype=torch.uint8)], peer, _ABORT_TAG).wait(_ABORT_WAIT)
+    except RuntimeError:
+        return
+    raise AssertionError(f"rank {peer} sent a message with the tag of abort")
 
 
 def _devices() -> list[dist.ProcessGroupGloo.Device]:

@@ -93,6 +93,16 @@ class _Composition(CommunicatorExecutable):
             flat.copy_(whole[: flat.numel()])
 
 
+class Allreduce(_Composition):
+    """The library's own allreduce; worth naming where the communicator's ranks are in another order."""
+
+    def __init__(self, params: Params, communicator: Communicator) -> None:
+        super().__init__("native_allreduce", params, communicator)
+
+    def _run(self, flat: torch.Tensor, op: ReduceOpType) -> None:
+        self._allreduce(flat, op, self.communicator, "over all ranks")
+
+
 class ReduceBroadcast(_Composition):
     """Reduce to rank 0, broadcast from it."""
 
@@ -168,6 +178,7 @@ class Hierarchical(_Composition):
 
 
 COMPOSITIONS: Final[Mapping[str, Callable[[Params, Communicator], Executable]]] = {
+    "native_allreduce": Allreduce,
     "native_reduce_broadcast": ReduceBroadcast,
     "native_reduce_scatter_allgather": ReduceScatterAllgather,
     "native_allgather_reduce": AllgatherReduce,

@@ -36,6 +36,7 @@ class _LibC:
         self.init = _function(holding, "sem_init", pointer, ctypes.c_int, ctypes.c_uint)
         self.post = _function(holding, "sem_post", pointer)
         self.try_wait = _function(holding, "sem_trywait", pointer)
+        self.let_others_run = _function(holding, "sched_yield")
         self.has_clock_wait = hasattr(releasing, "sem_clockwait")
         if self.has_clock_wait:
             self.wait_until = _function(releasing, "sem_clockwait", pointer, ctypes.c_int, timespec)
@@ -77,11 +78,11 @@ class Semaphore:
         assert not failed, "sem_post"
 
     def wait(self, timeout_s: float, *, spin_s: float = 0.0) -> bool:
-        """Sleep until it is posted, for about ``timeout_s``, or until a signal comes; whether it was posted.
+        """Wait until it is posted, for about ``timeout_s``, or until a signal comes; whether it was posted.
 
         Args:
             timeout_s: seconds, >= 0.
-            spin_s: how long to poll before sleeping, seconds.
+            spin_s: how long to poll before sleeping, seconds; other threads may have the core between.
         """
         libc = self._libc
         if libc.try_wait(self._address) == 0:
@@ -89,6 +90,7 @@ class Semaphore:
         if spin_s:
             spin_until_s = time.perf_counter() + spin_s
             while time.perf_counter() < spin_until_s:
+                libc.let_others_run()
                 if libc.try_wait(self._address) == 0:
                     return True
         if timeout_s <= 0:

@@ -13,12 +13,21 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
+from topotune.errors import RunError
 from topotune.execute.communicator import Communicator
-from topotune.execute.executable import CommunicatorExecutable, Executable, ReduceOpType
+from topotune.execute.executable import (
+    CommunicatorExecutable,
+    Executable,
+    ReduceOpType,
+    ScheduleExecutable,
+)
+from topotune.execute.handover import PROMPT_HANDOVER
 from topotune.execute.interpreter import REDUCTION_OF_OP
 from topotune.execute.shared_memory_collectives import SharedCollectives
 from topotune.execute.shared_memory_segment import DATA_BYTES, open_memory
 from topotune.links.messages import Messages
+from topotune.schedule.catalog import build
+from topotune.schedule.hierarchical import between_groups, check_groups
 from topotune.schedule.model import Params
 
 
@@ -62,7 +71,8 @@ class _ThroughSharedMemory(CommunicatorExecutable):
         _ = self.communicator.group  # says why, where it failed or was aborted before
         self._stage = "meeting in shared memory"
         try:
-            self._reduce(flat, op)
+            with PROMPT_HANDOVER:
+                self._reduce(flat, op)
         except BaseException:
             if self._inside is not None:
                 self._inside.give_up()  # what was interrupted cannot be resumed: nobody shall wait for it
@@ -94,20 +104,23 @@ class SharedMemory(_ThroughSharedMemory):
 
 
 class SharedMemoryHierarchical(_ThroughSharedMemory):
-    """Shared memory inside groups, gloo's allreduce between them.
+    """Shared memory inside groups, an allreduce over the network between them.
 
     Groups of equal sizes: reduce-scatter inside, allreduce of each shard between the ranks that stand at the
     same place of their groups, all-gather inside. Unequal: reduce to the first rank of each group, allreduce
-    among those, broadcast inside.
+    among those, broadcast inside. The allreduce between groups is gloo's; where groups lie in outer groups
+    (three levels) it is the schedule ``hierarchical`` over these.
 
     Args:
-        params: ``groups``, each of ranks that share a node.
+        params: ``groups``, the innermost of ranks that share a node; with three levels also ``pieces``, of
+            the schedule.
         communicator: of all ranks.
         data_bytes: what slots may take in each group.
     """
 
     def __init__(self, params: Params, communicator: Communicator, *, data_bytes: int = DATA_BYTES) -> None:
-        groups: list[list[int]] = [list(group) for group in params["groups"]]  # type: ignore[arg-type,union-attr]
+        outer = check_groups(params["groups"], communicator.size)
+        groups = [group for part in outer for group in part]
         own = next(group for group in groups if communicator.rank in group)
         inside = communicator.subgroup(own, "inside")
         assert inside is not None
@@ -115,6 +128,10 @@ class SharedMemoryHierarchical(_ThroughSharedMemory):
         self._has_equal_groups = len({len(group) for group in groups}) == 1
         place = own.index(communicator.rank) if self._has_equal_groups else 0
         self._across = communicator.subgroup([group[place] for group in groups], "across")
+        self._schedule: ScheduleExecutable | None = None
+        if self._across is not None and len(groups) > len(outer):
+            across = build("hierarchical", between_groups(outer, params.get("pieces", 1)), len(groups))
+            self._schedule = ScheduleExecutable(across, self._across)
 
     def _reduce(self, flat: torch.Tensor, op: ReduceOpType) -> None:
         inside, reduction = self._inside, REDUCTION_OF_OP[op]
@@ -132,6 +149,15 @@ class SharedMemoryHierarchical(_ThroughSharedMemory):
 
     def _allreduce_across(self, tensor: torch.Tensor, op: ReduceOpType) -> None:
         if self._across is None or self._across.size == 1 or tensor.numel() == 0:
+            return
+        if self._schedule is not None:
+            self._stage = "running the schedule across the groups"
+            try:
+                self._schedule.allreduce_(tensor, op)
+            except RunError as error:
+                self.communicator.fail(error.message)
+                raise
+            self._stage = "meeting in shared memory"
             return
         self._stage = "waiting for gloo's allreduce across the groups"
         options = dist.AllreduceOptions()

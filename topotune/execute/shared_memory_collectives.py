@@ -1,15 +1,14 @@
-"""Collectives inside a node, through its segment: few native calls, and meetings between them."""
+"""Collectives inside a node, through its segment: few native calls, and waits for the others between them."""
 
 import ctypes
-import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
 import torch
 
-from topotune.execute.shared_memory_segment import NUM_BUFFERS, Segment
+from topotune.execute.shared_memory_segment import Segment
 from topotune.execute.shared_memory_stages import (
     ALLGATHER,
     ALLREDUCE,
@@ -19,21 +18,36 @@ from topotune.execute.shared_memory_stages import (
     REDUCE_TO_FIRST,
     Plan,
     Slice,
+    Stage,
     native_combine_all,
-    native_work,
+    native_work_in_slots,
+    native_work_in_turns,
+    peers,
     slices,
     stages,
+    turns,
 )
 from topotune.units import format_seconds
 
 EVERYWHERE_BYTES: Final = 256 << 10
 """All messages together, up to which every rank reduces all itself: one meeting less costs less."""
 
+TURN_BYTES: Final = 64 << 10
+"""Messages in two pieces go in turns from this size on: below, one wait less counts for more."""
+
+WAIT_BYTES: Final = 256 << 10
+"""What moves while a rank waits (25 µs): by so much larger is a message that goes in turns, for each piece
+beyond two."""
+
 HOLD_BYTES: Final = 256 << 10
 """Up to here a copy (30 µs at most) keeps the interpreter lock, which may take 5 ms to come back."""
 
-SPIN_S: Final = 20e-6
-"""How long a rank that has a core of its own polls before it sleeps: to wake it takes about as long."""
+SPIN_S: Final = 100e-6
+"""How long a rank polls, with the core offered to others each time, before it sleeps.
+
+To sleep and be woken takes 20 to 100 µs. 4 ranks on 2 cores took 1.26 ms for 1 MiB with 100 µs, 1.66 ms
+without and 1.24 ms with 300 µs; 2 ranks the same within the noise (Xeon, 2026).
+"""
 
 _LOOK_S: Final = 0.1
 """How often a rank that waits looks whether the others live."""
@@ -57,17 +71,23 @@ class SharedCollectives:
         self._communicator = communicator
         self._rank = communicator.rank
         self._slot_bytes = slot_bytes
-        self._peers = [(communicator.rank + away) % communicator.size for away in range(1, communicator.size)]
-        self._work = native_work()
+        self._room_bytes = slot_bytes * communicator.size
+        self._num_pieces = min(communicator.size, segment.num_cpus)
+        self._turns_from_bytes = max(TURN_BYTES, (self._num_pieces - 2) * WAIT_BYTES)
+        self._peers = peers(communicator.rank, communicator.size)
+        self._work_in_slots = native_work_in_slots()
+        self._work_in_turns = native_work_in_turns()
         self._combine_all = native_combine_all()
-        self._spin_s = SPIN_S if communicator.size <= len(os.sched_getaffinity(0)) else 0.0
         self._cut = lru_cache(maxsize=_BINDINGS)(self._cut_anew)
         self._stages = lru_cache(maxsize=_BINDINGS)(self._stages_anew)
+        self._turns = lru_cache(maxsize=_BINDINGS)(self._turns_anew)
 
     def allreduce(self, flat: torch.Tensor, reduction: int) -> None:
         """Reduce in place."""
         size = self._communicator.size
-        if size > 2 and size * flat.nbytes > EVERYWHERE_BYTES:
+        if flat.nbytes >= self._turns_from_bytes:
+            self._run_in_turns(flat, reduction)
+        elif size > 2 and size * flat.nbytes > EVERYWHERE_BYTES:
             self._run(ALLREDUCE, flat, flat, reduction)
         elif flat.nbytes > self._slot_bytes:
             self._run(ALLREDUCE_EVERYWHERE, flat, flat, reduction)
@@ -100,16 +120,23 @@ class SharedCollectives:
 
     def _run(self, plan: Plan, flat: torch.Tensor, shard: torch.Tensor, reduction: int) -> None:
         num_elements, itemsize = flat.numel(), flat.itemsize
-        segment = self._segment
-        slots = segment.slots(flat.dtype)
-        planned = self._stages(plan, num_elements, itemsize, segment.next_buffer)
-        for number, steps in enumerate(planned):
-            if number:
-                self._meet()
-            if steps:
-                self._work(flat, shard, slots, self._rank, steps, reduction)
-        num_slices = len(self._cut(num_elements, itemsize))
-        segment.next_buffer = (segment.next_buffer + num_slices) % NUM_BUFFERS
+        slots, rank = self._segment.slots(flat.dtype), self._rank
+        planned = self._stages(plan, num_elements, itemsize, self._segment.next_buffer)
+        for stage in planned:
+            self._wait_for(stage.awaits)
+            if stage.steps:
+                self._work_in_slots(flat, shard, slots, rank, stage.steps, reduction)
+            self._tell(stage.tells)
+        self._segment.use_buffers(len(self._cut(num_elements, itemsize)))
+
+    def _run_in_turns(self, flat: torch.Tensor, reduction: int) -> None:
+        rooms = self._segment.rooms(flat.dtype)
+        planned, num_slices = self._turns(flat.numel(), flat.itemsize, self._segment.next_buffer)
+        for stage in planned:
+            self._wait_for(stage.awaits)
+            self._work_in_turns(flat, rooms, stage.steps, reduction)
+            self._tell(stage.tells)
+        self._segment.use_buffers(num_slices)
 
     def _run_small(self, flat: torch.Tensor, reduction: int) -> None:
         """``ALLREDUCE_EVERYWHERE`` of one slice, with less overhead."""
@@ -119,37 +146,44 @@ class SharedCollectives:
             ctypes.memmove(given[self._rank].data_ptr(), flat.data_ptr(), num_bytes)
         else:
             given[self._rank].copy_(flat)
-        self._meet()
+        self._tell(self._peers)
+        self._wait_for(self._peers)
         self._combine_all(flat, given, self._rank, reduction)
-        segment.next_buffer = (segment.next_buffer + 1) % NUM_BUFFERS
+        segment.use_buffers(1)
 
     def _cut_anew(self, num_elements: int, itemsize: int) -> list[Slice]:
         return slices(num_elements, itemsize, self._slot_bytes, self._communicator.size)
 
-    def _stages_anew(
-        self, plan: Plan, num_elements: int, itemsize: int, first_buffer: int
-    ) -> list[list[int]]:
-        return stages(plan, self._cut(num_elements, itemsize), self._rank, first_buffer)
+    def _stages_anew(self, plan: Plan, num_elements: int, itemsize: int, first_buffer: int) -> list[Stage]:
+        cut = self._cut(num_elements, itemsize)
+        return stages(plan, cut, self._rank, self._communicator.size, first_buffer)
 
-    def _meet(self) -> None:
-        """Return when all ranks are here; what they wrote before is seen after.
+    def _turns_anew(self, num_elements: int, itemsize: int, first_buffer: int) -> tuple[list[Stage], int]:
+        cut = slices(num_elements, itemsize, self._room_bytes, self._num_pieces)
+        planned = turns(cut, self._rank, self._communicator.size, self._num_pieces, first_buffer)
+        return planned, len(cut)
+
+    def _tell(self, ranks: Sequence[int]) -> None:
+        """What was written before is seen by these ranks when they have waited for this one."""
+        for peer in ranks:
+            self._segment.semaphore(peer, self._rank).post()
+
+    def _wait_for(self, ranks: Sequence[int]) -> None:
+        """Return when each of these ranks has told this one, as often as it was waited for.
 
         Raises:
             RuntimeError: a rank did not come in time, died, or gave up.
         """
-        segment, rank = self._segment, self._rank
-        for peer in self._peers:
-            segment.semaphore(peer, rank).post()
-        for peer in self._peers:
-            self._wait_for(peer)
-        if segment.gave_up:
+        for peer in ranks:
+            self._wait_for_one(peer)
+        if ranks and self._segment.gave_up:
             raise RuntimeError("a rank failed, or was aborted")
 
-    def _wait_for(self, peer: int) -> None:
+    def _wait_for_one(self, peer: int) -> None:
         semaphore = self._segment.semaphore(self._rank, peer)
         timeout_s = self._communicator.timeout.total_seconds()
         for look_s in _looks(timeout_s):
-            if semaphore.wait(look_s, spin_s=self._spin_s):
+            if semaphore.wait(look_s, spin_s=SPIN_S):
                 return
             if not self._segment.is_alive(peer) and not semaphore.wait(0.0):
                 raise RuntimeError(f"the process of rank {peer} has ended")

@@ -54,6 +54,7 @@ _SECRET_BYTES: Final = 32
 _HEADER_BYTES: Final = 4096
 _MAX_BEGINNINGS: Final = 1024  # a training job has few bucket sizes
 _GAVE_UP_AT: Final = 64  # a byte: some rank gave up, whatever is waited for will not come
+_NUM_CPUS_AT: Final = 128  # an int64
 
 
 class Segment:
@@ -81,6 +82,7 @@ class Segment:
             [Semaphore(first + (waiter * size + poster) * SEMAPHORE_BYTES) for poster in range(size)]
             for waiter in range(size)
         ]
+        self._rooms: dict[torch.dtype, list[torch.Tensor]] = {}
         self._slots: dict[torch.dtype, list[list[torch.Tensor]]] = {}
         self._beginnings: dict[tuple[int, torch.dtype, int], list[torch.Tensor]] = {}
         self.next_buffer = 0
@@ -92,22 +94,38 @@ class Segment:
             for semaphore in row:
                 semaphore.initialise()
         self._bytes[:_SECRET_BYTES].copy_(torch.frombuffer(bytearray(secret), dtype=torch.uint8))
+        self._num_cpus[0] = os.cpu_count() or 1
 
     @property
     def secret(self) -> bytes:
         """What proves that two ranks see the same memory."""
         return bytes(self._bytes[:_SECRET_BYTES].tolist())
 
+    @property
+    def num_cpus(self) -> int:
+        """Logical CPUs of the node, by which plans know it too, whether ranks may use all of them or not."""
+        return int(self._num_cpus)
+
+    @property
+    def _num_cpus(self) -> torch.Tensor:
+        return self._bytes[_NUM_CPUS_AT : _NUM_CPUS_AT + 8].view(torch.int64)
+
     def semaphore(self, waiter: int, poster: int) -> Semaphore:
         """The semaphore that ``poster`` posts and ``waiter`` waits for."""
         return self._semaphores[waiter][poster]
+
+    def rooms(self, dtype: torch.dtype) -> list[torch.Tensor]:
+        """All slots of a buffer as one piece of memory, by buffer; shape (size * slot_bytes // itemsize,)."""
+        if dtype not in self._rooms:
+            data = self._bytes[_data_at(self.communicator.size) :].view(NUM_BUFFERS, -1)
+            self._rooms[dtype] = [room.view(dtype) for room in data]
+        return self._rooms[dtype]
 
     def slots(self, dtype: torch.dtype) -> list[list[torch.Tensor]]:
         """Slots by buffer and rank, each of shape (slot_bytes // itemsize,)."""
         if dtype not in self._slots:
             size = self.communicator.size
-            data = self._bytes[_data_at(size) :].view(NUM_BUFFERS, size, self.slot_bytes)
-            self._slots[dtype] = [[slot.view(dtype) for slot in buffer] for buffer in data]
+            self._slots[dtype] = [list(room.view(size, -1)) for room in self.rooms(dtype)]
         return self._slots[dtype]
 
     def beginnings(self, num_elements: int, dtype: torch.dtype, buffer: int) -> list[torch.Tensor]:
@@ -119,6 +137,10 @@ class Segment:
                 self._beginnings.clear()
             found = self._beginnings[key] = [slot[:num_elements] for slot in self.slots(dtype)[buffer]]
         return found
+
+    def use_buffers(self, num_slices: int) -> None:
+        """Go on behind so many slices."""
+        self.next_buffer = (self.next_buffer + num_slices) % NUM_BUFFERS
 
     def is_alive(self, rank: int) -> bool:
         """Whether another rank's process exists."""
@@ -143,6 +165,7 @@ class Segment:
 
     def close(self) -> None:
         """Let go of the memory; nothing may be running."""
+        self._rooms.clear()
         self._slots.clear()
         self._beginnings.clear()
         self._semaphores = []

@@ -1,25 +1,37 @@
-"""What a rank does in shared memory between two meetings with the others, in one native call.
+"""What a rank does in shared memory between two waits for the others, in one native call.
 
-Theory of operation. A message is cut in *slices* that fit a slot, and a slice in one *piece* a rank. A slice
-goes through the steps
+Theory of operation. A message is cut in *slices* that fit a buffer, and a slice in *pieces*. Slices use three
+buffers in turn, from call to call. There are two ways through them.
+
+In **slots** every rank has a part of the buffer to itself, and owns a piece. A slice goes through
 
     give     copy what others will reduce, from the message to the own slot
     reduce   combine the own piece of all ranks' slots, into the own slot
     take     copy everyone's reduced piece, from their slots to the message
 
-with a meeting of all ranks between each two. Slices follow each other through the steps, each in the next of
-three buffers: one call does ``take`` of a slice, ``reduce`` of the next and ``give`` of the one after, so the
-number of meetings is the number of slices and one or two more.
+with a meeting of all ranks between each two. Slices follow each other through the steps: one call does
+``take`` of a slice, ``reduce`` of the next and ``give`` of the one after, so the number of meetings is the
+number of slices and one or two more. Where the message is small every rank combines all itself
+(``reduce_all``): one meeting less.
 
-Which slot is written when. Slice s is given in buffer s mod 3, where slice s - 3 was taken at least one
-meeting ago, in this collective or in an earlier one: buffers go on in turn from call to call. In a slot, the
-own piece is written in ``reduce`` by its owner and the rest in ``give``; others read the former in ``take``
-and the latter in ``reduce``. So nothing is written while another rank may read it, and nobody but its owner
-writes to a slot: the meetings order all accesses to memory.
+**In turns** all ranks share one room of the size of a slice. Each piece is handed round: one rank puts its
+part there (``begin``), the next ones add theirs (``add``), the last one has the result (``finish``), and then
+everyone takes the pieces that others finished (``collect``). Every rank moves the message twice, where slots
+take 3 - 2/n of n ranks, and all ranks together need the room of one. There are as many pieces as ranks can
+run at once: each piece begins with another rank, so that they are handed round side by side, and a rank waits
+once for each.
 
-Results are bitwise equal on all ranks: an element is combined in one place, in the order of ranks. Where the
-message is small, or of two ranks, every rank combines all itself (``reduce_all``), in the order of ranks too:
-one meeting less.
+Which part is written when. With slots, slice s is given in buffer s mod 3, where slice s - 3 was taken at
+least one meeting ago, in this call or an earlier one. In a slot, the own piece is written in ``reduce`` by
+its owner and the rest in ``give``; others read the former in ``take`` and the latter in ``reduce``. In turns,
+a piece is written by one rank after the other, each told so by the one before, and collected when the last
+one has told everybody. Whoever hears of a piece of slice s that is finished knows that every rank has been
+there, after it collected slice s - 1: what it writes next is in another buffer than slice s. So nothing is
+written while another rank may use it: the waits order all accesses to memory.
+
+Results are bitwise equal on all ranks: an element is combined in one place, in slots in the order of ranks,
+in turns in that order from another rank on for each piece; or (``reduce_all``) in many places in the same
+order.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,6 +55,13 @@ TAKE_FIRST: Final = 4
 KEEP: Final = 5
 PUBLISH: Final = 6
 GIVE_ALL: Final = 7
+BEGIN: Final = 8
+ADD: Final = 9
+FINISH: Final = 10
+COLLECT: Final = 11
+
+BLOCK_BYTES: Final = 128 << 10
+"""``finish`` writes a result twice; of this size the second time finds it in any processor's cache."""
 
 
 def _combine(first: Tensor, second: Tensor, out: Tensor, reduction: int) -> None:
@@ -69,7 +88,7 @@ def _combine_all(flat: Tensor, given: List[Tensor], rank: int, reduction: int) -
         _combine(flat, given[other], flat, reduction)
 
 
-def _work(
+def _work_in_slots(
     flat: Tensor,
     shard: Tensor,
     slots: List[List[Tensor]],  # noqa: UP006
@@ -124,19 +143,65 @@ def _work(
             mine.narrow(0, 0, length).copy_(flat.narrow(0, start, length))
 
 
-_CODES = (GIVE, REDUCE, REDUCE_ALL, TAKE, TAKE_FIRST, KEEP, PUBLISH, GIVE_ALL)
-assert list(_CODES) == [0, 1, 2, 3, 4, 5, 6, 7]
+def _work_in_turns(
+    flat: Tensor,
+    rooms: List[Tensor],  # noqa: UP006
+    steps: List[int],  # noqa: UP006
+    reduction: int,
+) -> None:
+    for index in range(len(steps) // 6):
+        code = steps[6 * index]
+        room = rooms[steps[6 * index + 1]]
+        start = steps[6 * index + 2]
+        length = steps[6 * index + 3]
+        piece = steps[6 * index + 4]
+        begin = min(steps[6 * index + 5] * piece, length)
+        end = min(begin + piece, length)
+        own = flat.narrow(0, start + begin, end - begin)
+        shared = room.narrow(0, begin, end - begin)
+        if code == 8:
+            shared.copy_(own)
+        elif code == 9:
+            _combine(shared, own, shared, reduction)
+        elif code == 10:
+            block = 131072 // flat.element_size()
+            done = 0
+            while done < end - begin:
+                part = min(block, end - begin - done)
+                result = shared.narrow(0, done, part)
+                _combine(result, own.narrow(0, done, part), result, reduction)
+                own.narrow(0, done, part).copy_(result)
+                done += part
+        else:
+            flat.narrow(0, start, begin).copy_(room.narrow(0, 0, begin))
+            flat.narrow(0, start + end, length - end).copy_(room.narrow(0, end, length - end))
+
+
+_CODES = (GIVE, REDUCE, REDUCE_ALL, TAKE, TAKE_FIRST, KEEP, PUBLISH, GIVE_ALL, BEGIN, ADD, FINISH, COLLECT)
+assert list(_CODES) == list(range(12))
+assert BLOCK_BYTES == 131072
 assert [SUM, PRODUCT, MINIMUM, MAXIMUM] == [0, 1, 2, 3]
 
 
 @cache
-def native_work() -> Callable[..., None]:
+def native_work_in_slots() -> Callable[..., None]:
     """What does the steps of one stage: ``work(flat, shard, slots, rank, steps, reduction)``.
 
     flat: the message, shape (num_elements,). shard: this rank's share of it, where steps keep or publish it.
     slots: by buffer and rank. steps: rows of (code, buffer, start, length, piece, kept_at), flattened.
     """
-    return cast(Callable[..., None], compiled(_work))
+    return cast(Callable[..., None], compiled(_work_in_slots))
+
+
+@cache
+def native_work_in_turns() -> Callable[..., None]:
+    """What does the steps of one stage: ``work(flat, rooms, steps, reduction)``.
+
+    flat: the message, shape (num_elements,). rooms: by buffer. steps: rows of (code, buffer, start, length,
+    piece, index), flattened; index is the number of the piece, of the one that is left out where they are
+    collected.
+    """
+    return cast(Callable[..., None], compiled(_work_in_turns))
 
 
 @cache
@@ -156,25 +221,47 @@ class Slice:
     length: int
     piece: int
 
-    def piece_length(self, rank: int) -> int:
-        """Elements of one rank's piece."""
-        return max(0, min(self.length - rank * self.piece, self.piece))
+    def piece_length(self, index: int) -> int:
+        """Elements of one piece."""
+        return max(0, min(self.length - index * self.piece, self.piece))
 
 
-def slices(num_elements: int, itemsize: int, slot_bytes: int, size: int) -> list[Slice]:
-    """Cut a message into slices of about one size, and these into pieces of whole cache lines."""
+def slices(num_elements: int, itemsize: int, room_bytes: int, num_pieces: int) -> list[Slice]:
+    """Cut a message into slices of about one size, and these into pieces of whole cache lines.
+
+    Args:
+        num_elements: >= 0.
+        itemsize: bytes of an element.
+        room_bytes: what a slice may have at most; whole cache lines.
+        num_pieces: of a slice; those at its end may be empty.
+    """
     line = max(1, CACHE_LINE_BYTES // itemsize)
-    num_slices = -(-num_elements * itemsize // slot_bytes)
+    num_slices = -(-num_elements * itemsize // room_bytes)
     length = _round_up(-(-num_elements // num_slices), line)
     cut = []
     for start in range(0, num_elements, length):
         in_slice = min(length, num_elements - start)
-        cut.append(Slice(start, in_slice, _round_up(-(-in_slice // size), line)))
+        cut.append(Slice(start, in_slice, _round_up(-(-in_slice // num_pieces), line)))
     return cut
 
 
 def _round_up(number: int, multiple: int) -> int:
     return -(-number // multiple) * multiple
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a rank does at a stretch.
+
+    Attributes:
+        awaits: the ranks that must have told this one first.
+        steps: rows as ``native_work_in_slots`` or ``native_work_in_turns`` takes them, flattened.
+        tells: the ranks that are told afterwards.
+    """
+
+    awaits: tuple[int, ...]
+    steps: list[int]
+    tells: tuple[int, ...]
 
 
 Plan = tuple[tuple[int, ...], ...]
@@ -189,24 +276,76 @@ BROADCAST_FROM_FIRST: Final[tuple[Plan, Plan]] = (((GIVE_ALL,), ()), ((), (TAKE_
 """For the first rank, and for the others."""
 
 
-def stages(plan: Plan, cut: Sequence[Slice], rank: int, first_buffer: int) -> list[list[int]]:
-    """What one rank does before, between and after its meetings: steps as ``native_work`` takes them.
+def stages(plan: Plan, cut: Sequence[Slice], rank: int, size: int, first_buffer: int) -> list[Stage]:
+    """One rank's stages through slots, with a meeting of all ranks between each two.
 
     Args:
         plan: as many steps on all ranks.
         cut: the slices; the same on all ranks.
         rank: own number.
+        size: number of ranks.
         first_buffer: of the first slice; the others follow in turn.
     """
     kept_at = [0, *accumulate(slice_.piece_length(rank) for slice_ in cut)]
+    num_stages = len(cut) + len(plan) - 1
+    others = peers(rank, size)
     done = []
-    for stage in range(len(cut) + len(plan) - 1):
+    for number in range(num_stages):
         steps: list[int] = []
         for behind, codes in enumerate(plan):
-            index = stage - behind
+            index = number - behind
             if 0 <= index < len(cut):
-                slice_, buffer = cut[index], (first_buffer + index) % NUM_BUFFERS
                 for code in codes:
-                    steps += (code, buffer, slice_.start, slice_.length, slice_.piece, kept_at[index])
-        done.append(steps)
+                    steps += _row(code, cut, index, first_buffer, kept_at[index])
+        done.append(Stage(others if number else (), steps, others if number < num_stages - 1 else ()))
     return done
+
+
+def turns(cut: Sequence[Slice], rank: int, size: int, num_pieces: int, first_buffer: int) -> list[Stage]:
+    """One rank's stages of an allreduce in turns.
+
+    Args:
+        cut: the slices; the same on all ranks.
+        rank: own number.
+        size: number of ranks, >= 2.
+        num_pieces: of a slice, at most one a rank.
+        first_buffer: of the first slice; the others follow in turn.
+    """
+    before, after = ((rank - 1) % size,), ((rank + 1) % size,)
+    others = peers(rank, size)
+    first_rank = [piece * size // num_pieces for piece in range(num_pieces)]
+    turn_and_piece = sorted(((rank - first) % size, piece) for piece, first in enumerate(first_rank))
+    finishers = {(first - 1) % size: piece for piece, first in enumerate(first_rank)}
+    made = []
+    for index in range(len(cut)):
+        for turn, piece in turn_and_piece:
+            code = BEGIN if turn == 0 else ADD if turn < size - 1 else FINISH
+            steps = _row(code, cut, index, first_buffer, piece)
+            made.append(Stage(before if turn else (), steps, others if code == FINISH else after))
+        left_out = finishers.get(rank, num_pieces)
+        steps = _row(COLLECT, cut, index, first_buffer, left_out)
+        made.append(Stage(tuple(sorted(finishers.keys() - {rank})), steps, ()))
+    return _joined(made)
+
+
+def _joined(made: Sequence[Stage]) -> list[Stage]:
+    """The same with stages made one where no rank is told or waited for between them."""
+    joined = list(made[:1])
+    for stage in made[1:]:
+        last = joined[-1]
+        if last.tells or stage.awaits:
+            joined.append(stage)
+        else:
+            joined[-1] = Stage(last.awaits, last.steps + stage.steps, stage.tells)
+    return joined
+
+
+def peers(rank: int, size: int) -> tuple[int, ...]:
+    """All other ranks, the next first."""
+    return tuple((rank + away) % size for away in range(1, size))
+
+
+def _row(code: int, cut: Sequence[Slice], index: int, first_buffer: int, last: int) -> list[int]:
+    slice_ = cut[index]
+    buffer = (first_buffer + index) % NUM_BUFFERS
+    return [code, buffer, slice_.start, slice_.length, slice_.piece, last]

@@ -53,7 +53,7 @@ def hosts_text(profile: LabProfile) -> str:
     their names; without an answer here it warns of each. That name differs, so that a node's own has one
     address.
     """
-    lines = ["127.0.0.1 localhost"]
+    lines = ["127.0.0.1 localhost", "::ffff:127.0.0.1 localhost.mapped"]
     for index, node in enumerate(profile.nodes):
         lines += [f"{address_of(index)} {node.name}", f"::ffff:{address_of(index)} {node.name}.mapped"]
     return "".join(f"{line}\n" for line in lines)

@@ -1,5 +1,6 @@
 """Which pairs are alike: one class within nodes and one between, more where intervals separate."""
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ ByPair = Mapping[Pair, Mapping[int, PairTiming]]
 _MIN_BANDWIDTH_GAP = 1.25
 _MIN_GAP_WITHIN = 1.6
 _MIN_LATENCY_GAP = 2.0
+_MIN_ROUND_TRIP_GAP = 1.5
 _MOSTLY_BANDWIDTH = 4.0  # where the largest message takes so many times as long as the smallest
 
 
@@ -49,7 +51,7 @@ def classify(measurement: Measurement, by_pair: ByPair) -> list[PairClass]:
             continue
         if not any(pair in by_pair for pair in members):
             raise ValueError(f"no pair of ranks {kind} was timed")
-        groups = _separate(_like_by_nature(members, measurement), by_pair, within)
+        groups = _separate(_like_by_nature(members, measurement), by_pair, measurement, within)
         for index, group in enumerate(groups):
             classes.append(
                 PairClass(
@@ -80,8 +82,12 @@ def _like_by_nature(members: Sequence[Pair], measurement: Measurement) -> list[l
     return list(units.values())
 
 
-def _separate(units: Sequence[list[Pair]], by_pair: ByPair, within: bool) -> list[list[Pair]]:
+def _separate(
+    units: Sequence[list[Pair]], by_pair: ByPair, measurement: Measurement, within: bool
+) -> list[list[Pair]]:
     """Join units to classes: split by the largest message, each part by the smallest; fastest first.
+
+    Splits by the smallest message need the fastest round trips to differ as well, where those were taken.
 
     Units without timings, or without sizes that the others have, go with the fastest.
     """
@@ -96,7 +102,12 @@ def _separate(units: Sequence[list[Pair]], by_pair: ByPair, within: bool) -> lis
         if _is_bandwidth(by_largest.values(), by_smallest.values()):
             parts = _split(timed, by_largest, _MIN_GAP_WITHIN if within else _MIN_BANDWIDTH_GAP)
         if not within:
-            parts = [finer for part in parts for finer in _split(part, by_smallest, _MIN_LATENCY_GAP)]
+            fastest = _fastest_round_trips(measurement)
+            parts = [
+                finer
+                for part in parts
+                for finer in _borne_out(_split(part, by_smallest, _MIN_LATENCY_GAP), fastest, measurement)
+            ]
     parts[0] = parts[0] + [unit for unit in units if unit not in timed]
     return [sorted(pair for unit in part for pair in unit) for part in parts]
 
@@ -138,6 +149,35 @@ def _split(units: Sequence[list[Pair]], spans: Mapping[int, _Span], min_gap: flo
         else:
             groups[-1].append(unit)
     return groups
+
+
+def _fastest_round_trips(measurement: Measurement) -> dict[frozenset[int], float]:
+    """The fastest of each two nodes, in seconds."""
+    nodes = measurement.node_of_rank
+    return {frozenset((nodes[trips.a], nodes[trips.b])): trips.min_s for trips in measurement.round_trips}
+
+
+def _borne_out(
+    groups: list[list[list[Pair]]], fastest: Mapping[frozenset[int], float], measurement: Measurement
+) -> list[list[list[Pair]]]:
+    """Join neighbouring groups again whose fastest round trips do not differ.
+
+    Medians of a few messages also say which ranks had to wait for a core; the fastest of hundreds says what
+    is between the nodes.
+    """
+
+    def typical_s(group: list[list[Pair]]) -> float:
+        ends = ({measurement.node_of_rank[rank] for rank in unit[0]} for unit in group)
+        known = [fastest[nodes] for nodes in map(frozenset, ends) if nodes in fastest]
+        return statistics.median(known) if known else math.nan
+
+    joined = groups[:1]
+    for group in groups[1:]:
+        if typical_s(group) < _MIN_ROUND_TRIP_GAP * typical_s(joined[-1]):
+            joined[-1] = joined[-1] + group
+        else:
+            joined.append(group)
+    return joined
 
 
 def _name(kind: str, index: int, groups: list[list[Pair]], measurement: Measurement) -> str:

@@ -6,17 +6,18 @@ believed when one is read.
 
 | schema_version | change |
 | --- | --- |
-| 1 | first |
+| 1 | first; files made before flows were measured lack ``flow_tests`` and ``round_trips`` |
 """
 
 import os
 from dataclasses import asdict, fields
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 from topotune.documents import Migrations, Value, document_of
 from topotune.errors import InputFileError
 from topotune.links.findings import find
 from topotune.links.fit import fit_links, link_classes
+from topotune.links.flows import FlowTest, Purpose, RoundTripTimes
 from topotune.links.measurement import SCHEMA, SCHEMA_VERSION, ExchangeTiming, Measurement, PairTiming
 from topotune.links.model import LinkModel
 
@@ -28,7 +29,7 @@ _MAX_SECONDS: Final = 1e6
 MIGRATIONS: Final[Migrations] = {}
 """Older schema_version → what makes a document of the next version out of it; version 1 is the first."""
 
-Timing = TypeVar("Timing", PairTiming, ExchangeTiming)
+Timing = TypeVar("Timing", PairTiming, ExchangeTiming, FlowTest, RoundTripTimes)
 
 _DERIVED: Final = ("fits", "shared", "call_overhead_s", "findings")
 _DERIVED_OF_PAIR: Final = ("median_s", "ci_s", "num_samples")
@@ -40,7 +41,7 @@ def to_document(measurement: Measurement) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
-        **_plain(measurement, omit=("pairs", "exchanges")),
+        **_plain(measurement, omit=("pairs", "exchanges", "flow_tests", "round_trips")),
         "pairs": [
             {
                 **_plain(pair),
@@ -51,6 +52,8 @@ def to_document(measurement: Measurement) -> dict[str, Any]:
             for pair in measurement.pairs
         ],
         "exchanges": [_plain(exchange) for exchange in measurement.exchanges],
+        "flow_tests": [_plain(test) for test in measurement.flow_tests],
+        "round_trips": [_plain(trips) for trips in measurement.round_trips],
         "fits": _fits(model),
         "shared": [
             {
@@ -83,6 +86,8 @@ def from_document(document: Any, source: str | os.PathLike[str]) -> Measurement:
         ("schema", "schema_version", "num_ranks", "node_of_rank", "node_names", "pairs"),
         (
             "exchanges",
+            "flow_tests",
+            "round_trips",
             "reduce_s_per_byte",
             "created",
             "budget_s",
@@ -110,6 +115,16 @@ def from_document(document: Any, source: str | os.PathLike[str]) -> Measurement:
             node_names=tuple(name.text() for name in names),
             pairs=pairs,
             exchanges=exchanges,
+            flow_tests=optional(
+                "flow_tests",
+                lambda tests: tuple(_flow_test(test, num_ranks) for test in tests.items(MAX_TIMINGS)),
+                (),
+            ),
+            round_trips=optional(
+                "round_trips",
+                lambda trips: tuple(_round_trips(item, num_ranks) for item in trips.items(MAX_TIMINGS)),
+                (),
+            ),
             reduce_s_per_byte=optional("reduce_s_per_byte", _seconds, ()),
             created=optional("created", lambda created: created.text(max_length=100)),
             budget_s=optional("budget_s", lambda budget: budget.number(0, _MAX_SECONDS)),
@@ -164,6 +179,36 @@ def _exchange(value: Value, num_ranks: int) -> ExchangeTiming:
     return _made(value, ExchangeTiming, given)
 
 
+def _flow_test(value: Value, num_ranks: int) -> FlowTest:
+    members = value.members(("purpose", "flows", "message_bytes", "rates_bytes_per_s", "number"))
+    flows = members["flows"].items(num_ranks, min_items=1, what="flows")
+    given = {
+        "purpose": members["purpose"].text(one_of=get_args(Purpose)),
+        "flows": tuple(
+            tuple(end.integer(0, num_ranks - 1) for end in flow.items(2, min_items=2, what="ends"))
+            for flow in flows
+        ),
+        "message_bytes": members["message_bytes"].integer(1),
+        "rates_bytes_per_s": tuple(
+            tuple(float(rate.number(0)) for rate in rates.items(MAX_SAMPLES, what="samples"))
+            for rates in members["rates_bytes_per_s"].items(num_ranks, what="flows")
+        ),
+        "number": members["number"].integer(0, MAX_TIMINGS),
+    }
+    return _made(value, FlowTest, given)
+
+
+def _round_trips(value: Value, num_ranks: int) -> RoundTripTimes:
+    members = value.members(("a", "b", "min_s", "samples_s"))
+    given = {
+        "a": members["a"].integer(0, num_ranks - 1),
+        "b": members["b"].integer(0, num_ranks - 1),
+        "min_s": float(members["min_s"].number(0, _MAX_SECONDS)),
+        "samples_s": _seconds(members["samples_s"]),
+    }
+    return _made(value, RoundTripTimes, given)
+
+
 def _made(value: Value, kind: type[Timing], given: dict[str, Any]) -> Timing:
     """A timing that checks itself; what it finds is said of its place in the file."""
     try:
@@ -178,14 +223,19 @@ def _seconds(value: Value) -> tuple[float, ...]:
     return tuple(float(sample.number(-_MAX_SECONDS, _MAX_SECONDS)) for sample in samples)
 
 
-def _plain(value: Measurement | PairTiming | ExchangeTiming, omit: tuple[str, ...] = ()) -> dict[str, Any]:
+def _plain(
+    value: Measurement | PairTiming | ExchangeTiming | FlowTest | RoundTripTimes, omit: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """A dataclass as JSON: tuples as lists."""
     plain = {}
     for field in fields(value):
         if field.name not in omit:
-            content = getattr(value, field.name)
-            plain[field.name] = list(content) if isinstance(content, tuple) else content
+            plain[field.name] = _lists(getattr(value, field.name))
     return plain
+
+
+def _lists(content: Any) -> Any:
+    return [_lists(item) for item in content] if isinstance(content, tuple) else content
 
 
 def _fits(model: LinkModel) -> list[dict[str, Any]]:

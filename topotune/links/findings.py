@@ -1,51 +1,48 @@
-"""What a measurement says unasked: slow classes, pairs that contend, times that never settled."""
+"""What a measurement says unasked: structure, slow classes, pairs that contend, times that never settled."""
 
 import statistics
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import Literal
 
+import numpy as np
+
+from topotune.links.finding import Finding
+from topotune.links.inference import Structure, infer_structure
 from topotune.links.measurement import ExchangeTiming, Measurement
 from topotune.links.model import LinkModel
+from topotune.links.network_findings import is_explained, network_findings
 from topotune.units import format_bytes, format_rate, format_seconds
 
 _CONTENTION = 1.33  # two flows that share a bottleneck slow each other down 2 times; noise rarely by a third
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
-    """One thing worth knowing.
-
-    Attributes:
-        code: stable name of its kind.
-        severity: ``info`` costs no measured or provable speed.
-        where: the ranks or nodes concerned.
-        evidence: the figures, in words.
-        cost_percent: of allreduce speed, where it is known.
-        advice: what to look at.
-    """
-
-    code: str
-    severity: Literal["info", "warning", "error"]
-    where: str
-    evidence: str
-    advice: str
-    cost_percent: float | None = None
+def find(
+    measurement: Measurement, model: LinkModel, structure: Structure | None = None
+) -> tuple[Finding, ...]:
+    """All findings of a measurement, the costs fitted to it and the structure inferred from it. Pure."""
+    structure = structure or infer_structure(measurement)
+    return (
+        *network_findings(measurement, model, structure),
+        *_slow_classes(measurement, model, structure),
+        *_contention(measurement),
+        *_unsettled(measurement),
+    )
 
 
-def find(measurement: Measurement, model: LinkModel) -> tuple[Finding, ...]:
-    """All findings of a measurement and the costs fitted to it. Pure."""
-    return (*_slow_classes(model), *_contention(measurement), *_unsettled(measurement))
-
-
-def _slow_classes(model: LinkModel) -> list[Finding]:
-    """Classes that split off from the fastest of their kind."""
+def _slow_classes(measurement: Measurement, model: LinkModel, structure: Structure) -> list[Finding]:
+    """Classes that split off from the fastest of their kind, and that nothing found by itself explains."""
     findings = []
     fastest = None
-    for name, cost in zip(model.class_names, model.classes, strict=True):
+    for index, (name, cost) in enumerate(zip(model.class_names, model.classes, strict=True)):
         kind = name.split(",")[0]
         if fastest is None or fastest[0] != kind:
             fastest = (kind, cost)
+            continue
+        pairs = [
+            (src, int(dst))
+            for src, row in enumerate(model.pair_class)
+            for dst in np.flatnonzero(np.equal(row, index))
+        ]
+        if not measurement.is_within_node(*pairs[0]) and is_explained(pairs, measurement, structure):
             continue
         findings.append(
             Finding(

@@ -9,8 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from topotune.links.classes import ByPair, Pair, PairClass, classify, crossing_pairs
+from topotune.links.inference import Structure, infer_structure
 from topotune.links.measurement import ExchangeTiming, Measurement, PairTiming
 from topotune.links.model import LinkCost, LinkModel, SharedCapacity
+from topotune.links.network import (
+    as_fast_as_lone_flows,
+    ranks_of,
+    reached_by_nodes,
+    undisturbed,
+    uplinks,
+    with_bulk,
+)
 from topotune.links.piecewise import PiecewiseFit, boundaries, fit_piecewise, fit_segment
 from topotune.plan.model import LinkClass
 
@@ -24,10 +33,11 @@ _MIN_RELATIVE_ERROR = 0.03
 # Two flows that share a bottleneck get half each; below this share of what they get alone, noise does not
 # explain it.
 _SATURATED = 0.75
+_SUSTAINED_BYTES = 1024**2  # smaller messages may pass as bursts, faster than a link lets more of them pass
 _MIN_EXCHANGES = 3  # fewer say little about what pairs reach together: they may have taken turns
 
 
-def fit_links(measurement: Measurement, *, seed: int = 0) -> LinkModel:
+def fit_links(measurement: Measurement, *, seed: int = 0, structure: Structure | None = None) -> LinkModel:
     """The cost of every pair and of what they share, fitted to a measurement.
 
     Pairs that were not timed take the cost of the fastest class of their kind (within a node, or between
@@ -36,14 +46,18 @@ def fit_links(measurement: Measurement, *, seed: int = 0) -> LinkModel:
     Args:
         measurement: timings of at least one pair of each kind that its nodes have.
         seed: of the resampling behind the intervals.
+        structure: of the network between the nodes, if it has been inferred from this measurement already.
 
     Raises:
         ValueError: no pair of a kind was timed.
     """
-    by_pair = timings_by_pair(measurement.pairs)
+    structure = structure or infer_structure(measurement)
+    all_timings = with_bulk(timings_by_pair(measurement.pairs), measurement)
+    by_pair = undisturbed(all_timings, measurement, structure)
     classes = classify(measurement, by_pair)
     rng = np.random.default_rng(seed)
     costs = tuple(fit_class([by_pair[pair] for pair in pair_class.timed], rng) for pair_class in classes)
+    costs = as_fast_as_lone_flows(costs, classes, measurement, structure)
     table = [[-1] * measurement.num_ranks for _ in range(measurement.num_ranks)]
     for index, pair_class in enumerate(classes):
         for src, dst in pair_class.members:
@@ -54,11 +68,16 @@ def fit_links(measurement: Measurement, *, seed: int = 0) -> LinkModel:
         pair_class=tuple(tuple(row) for row in table),
         class_names=tuple(pair_class.name for pair_class in classes),
         node_of_rank=measurement.node_of_rank,
-        shared=(*_memory_of_nodes(measurement), *_links_of_nodes(measurement, by_pair, classes, costs)),
+        shared=(
+            *_memory_of_nodes(measurement),
+            *_links_of_nodes(measurement, all_timings, classes, costs),
+            *uplinks(measurement, structure),
+        ),
         reduce_s_per_byte=statistics.median(measurement.reduce_s_per_byte)
         if measurement.reduce_s_per_byte
         else 0.0,
         call_overhead_s=_call_overhead_s(measurement, costs),
+        near=tuple(ranks_of(group, measurement) for group in structure.groups),
     )
 
 
@@ -192,27 +211,34 @@ def _links_of_nodes(
 ) -> list[SharedCapacity]:
     """Each node's link to the others, both directions: the best rate that anything measured got through.
 
-    It errs upwards, since it serves as a limit: the upper interval end of the best pair, or what concurrent
-    pairs reached together if that is more. It is called a limit only where it was seen to be the node's
-    own: what several pairs reach at once stays well below what they reach alone. Else the other ends may
-    have been the limit, all the time. Between two nodes that cannot be told apart and makes no difference.
+    It errs upwards, since it serves as a limit: the upper interval end of the best pair, of a class's fit
+    where no flow ran long enough to show more, or what concurrent pairs reached together if that is more
+    (unless in small messages, where flows show what large ones get).
+    It is called a limit only where it was seen to be the node's own: what several pairs reach at once stays
+    well below what they reach alone. Else the other ends may have been the limit, all the time. Between two
+    nodes that cannot be told apart and makes no difference.
     """
     if len(measurement.node_names) == 1:
         return []
     alone = _rates_between_nodes(measurement, by_pair)
     duplex = _duplex_share(measurement, alone)
+    by_flows = reached_by_nodes(measurement)
     shared = []
     for node, name in enumerate(measurement.node_names):
         for direction, pairs in zip(("sending", "receiving"), crossing_pairs(measurement, node), strict=True):
             rates = _best_rates([by_pair[pair] for pair in pairs if pair in by_pair])
-            rates += [
-                cost.bandwidth_ci_bytes_per_s[1]
-                for pair_class, cost in zip(classes, costs, strict=True)
-                if cost.bandwidth_ci_bytes_per_s and not pairs.isdisjoint(pair_class.timed)
-            ]
+            if (node, direction) in by_flows:
+                rates.append(by_flows[node, direction])
+            else:
+                rates += [
+                    cost.bandwidth_ci_bytes_per_s[1]
+                    for pair_class, cost in zip(classes, costs, strict=True)
+                    if cost.bandwidth_ci_bytes_per_s and not pairs.isdisjoint(pair_class.timed)
+                ]
             is_limit = len(measurement.node_names) == 2
-            for together, one_by_one in _concurrent_rates(measurement, pairs, alone):
-                rates.append(together)
+            for message_bytes, together, one_by_one in _concurrent_rates(measurement, pairs, alone):
+                if message_bytes >= _SUSTAINED_BYTES or (node, direction) not in by_flows:
+                    rates.append(together)
                 is_limit = is_limit or together < _SATURATED * duplex * one_by_one
             if rates:
                 shared.append(
@@ -244,8 +270,8 @@ def _rates_between_nodes(measurement: Measurement, by_pair: ByPair) -> dict[tupl
 
 def _concurrent_rates(
     measurement: Measurement, pairs: frozenset[Pair], alone: Mapping[tuple[int, int, int], float]
-) -> list[tuple[float, float]]:
-    """For each set of pairs that exchanged: bytes/s that those in ``pairs`` moved together, and alone.
+) -> list[tuple[int, float, float]]:
+    """For each set of pairs that exchanged: message size, bytes/s of those in ``pairs`` together, and alone.
 
     Sets with a pair that exchanged too rarely, or nodes that were not timed alone at that size, are left out.
     """
@@ -265,7 +291,7 @@ def _concurrent_rates(
     sums = [
         (sum(together for together, _ in group), sum(one for _, one in group)) for group in rates.values()
     ]
-    return [(together, one_by_one) for together, one_by_one in sums if not math.isnan(one_by_one)]
+    return [(largest, together, one_by_one) for together, one_by_one in sums if not math.isnan(one_by_one)]
 
 
 def _duplex_share(measurement: Measurement, alone: Mapping[tuple[int, int, int], float]) -> float:

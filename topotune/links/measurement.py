@@ -5,6 +5,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from topotune.links.flows import FlowTest, RoundTripTimes
+
 SCHEMA = "topotune/measurement"
 SCHEMA_VERSION = 1
 
@@ -151,6 +153,8 @@ class Measurement:
         node_names: one a node, for reports; unique.
         pairs: of each two ranks, each way, each size.
         exchanges: pairs that send both ways at once, all of a round together and some alone.
+        flow_tests: bulk flows between nodes, one way each, together and alone; by their ``number``.
+        round_trips: of small messages between two ranks of each two nodes that were timed.
         reduce_s_per_byte: samples of combining two float32 buffers while all ranks do so, per received byte.
         created: ISO 8601, UTC.
         budget_s, elapsed_s: what it was allowed to take, and took.
@@ -163,6 +167,8 @@ class Measurement:
     node_names: tuple[str, ...]
     pairs: tuple[PairTiming, ...]
     exchanges: tuple[ExchangeTiming, ...] = ()
+    flow_tests: tuple[FlowTest, ...] = ()
+    round_trips: tuple[RoundTripTimes, ...] = ()
     reduce_s_per_byte: tuple[float, ...] = ()
     created: str | None = None
     budget_s: float | None = None
@@ -196,9 +202,29 @@ class Measurement:
                 raise ValueError(
                     f"an exchange between ranks {exchange.a} and {exchange.b} among {self.num_ranks} ranks"
                 )
+        self._check_flows()
         if not all(0 < sample < math.inf for sample in self.reduce_s_per_byte):
             raise ValueError("a reduction cost is not above 0 s per byte")
 
     def is_within_node(self, a: int, b: int) -> bool:
         """Whether two ranks share a node."""
         return self.node_of_rank[a] == self.node_of_rank[b]
+
+    def _check_flows(self) -> None:
+        numbers = [test.number for test in self.flow_tests]
+        if numbers != sorted(set(numbers)):
+            raise ValueError("flow tests are not in the order of their numbers, each number once")
+        for test in self.flow_tests:
+            for ends in test.flows:
+                self._check_between_nodes(ends, "a flow")
+        for trips in self.round_trips:
+            self._check_between_nodes((trips.a, trips.b), "round trips")
+        if len({(trips.a, trips.b) for trips in self.round_trips}) < len(self.round_trips):
+            raise ValueError("round trips of two ranks stand twice")
+
+    def _check_between_nodes(self, ends: tuple[int, int], what: str) -> None:
+        if max(ends) >= self.num_ranks or self.is_within_node(*ends):
+            raise ValueError(
+                f"{what} between ranks {ends[0]} and {ends[1]} among {self.num_ranks} ranks: "
+                "must be ranks of two nodes"
+            )

@@ -1,6 +1,9 @@
 """What the links between ranks cost: the fitted values that prediction, bounds and plans work on."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from itertools import product
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +60,54 @@ class LinkCost:
         return 1.0 / self.beta_s_per_byte[-1] if self.beta_s_per_byte[-1] > 0 else float("inf")
 
 
+Pair = tuple[int, int]
+"""A directed pair of ranks: (src, dst)."""
+
+
+class PairsAcross(Set[Pair]):
+    """All pairs out of a set of ranks, or all into it: a set of pairs that need not be listed.
+
+    Thousands of ranks have too many pairs to hold: what leaves one node of 8 among 8,192 ranks are 65,472.
+
+    Args:
+        members: the ranks on one side.
+        num_ranks: n; the other side are the rest of the ranks 0 … n-1.
+        leaving: True for pairs out of ``members``, False for those into it.
+    """
+
+    __slots__ = ("leaving", "members", "num_ranks")
+
+    def __init__(self, members: frozenset[int], num_ranks: int, *, leaving: bool) -> None:
+        self.members = members
+        self.num_ranks = num_ranks
+        self.leaving = leaving
+
+    @classmethod
+    def _from_iterable(cls, it: Iterator[Pair]) -> frozenset[Pair]:  # type: ignore[override]
+        return frozenset(it)
+
+    def __contains__(self, pair: object) -> bool:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            return False
+        inside, outside = pair if self.leaving else pair[::-1]
+        return inside in self.members and outside in range(self.num_ranks) and outside not in self.members
+
+    def __iter__(self) -> Iterator[Pair]:
+        inside = sorted(self.members)
+        outside = [rank for rank in range(self.num_ranks) if rank not in self.members]
+        return product(inside, outside) if self.leaving else product(outside, inside)
+
+    def __len__(self) -> int:
+        return len(self.members) * (self.num_ranks - len(self.members))
+
+    def __hash__(self) -> int:
+        return self._hash()
+
+    def __repr__(self) -> str:
+        side = sorted(self.members)
+        return f"PairsAcross({side}, {self.num_ranks}, leaving={self.leaving})"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SharedCapacity:
     """Something that several pairs share when they send at once: a NIC, an uplink, the memory of one machine.
@@ -64,7 +115,7 @@ class SharedCapacity:
     Attributes:
         name: in words, as it will stand in reports (``memory of node a``, ``link of node b, sending``).
         capacity_bytes_per_s: what all its pairs together get.
-        pairs: the directed (src, dst) rank pairs that load it.
+        pairs: the directed (src, dst) rank pairs that load it; a `PairsAcross` where they are many.
         is_limit: True where the figure is a limit of the hardware or network that no algorithm can pass
             (then a bound may use it); False where it is only what this software reached (then only
             predictions use it).
@@ -72,7 +123,7 @@ class SharedCapacity:
 
     name: str
     capacity_bytes_per_s: float
-    pairs: frozenset[tuple[int, int]]
+    pairs: Set[Pair]
     is_limit: bool = False
 
 
@@ -83,22 +134,26 @@ class LinkModel:
     Attributes:
         num_ranks: n >= 1.
         classes: the distinct costs.
-        pair_class: ``pair_class[src][dst]`` indexes ``classes``; the diagonal is -1.
+        pair_class: ``pair_class[src][dst]`` indexes ``classes``; the diagonal is -1. Rows of any kind of
+            sequence (arrays take least memory).
         class_names: one a class, in words (``within a node``, ``between nodes``).
         shared: what limits concurrent transfers.
         node_of_rank: node number of each rank (0-based, by verified shared-memory handshake).
         reduce_s_per_byte: cost of combining one received byte with one of one's own.
         call_overhead_s: fixed cost of one collective call, beyond its transfers.
+        near: sets of ranks on several nodes that are near to each other (racks), whether or not a limit was
+            seen around them: some show by their latencies alone.
     """
 
     num_ranks: int
     classes: tuple[LinkCost, ...]
-    pair_class: tuple[tuple[int, ...], ...]
+    pair_class: Sequence[Sequence[int]]
     class_names: tuple[str, ...]
     node_of_rank: tuple[int, ...]
     shared: tuple[SharedCapacity, ...] = ()
     reduce_s_per_byte: float = 0.0
     call_overhead_s: float = 0.0
+    near: tuple[frozenset[int], ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.pair_class) != self.num_ranks or any(
@@ -113,3 +168,28 @@ class LinkModel:
     def cost(self, src: int, dst: int) -> LinkCost:
         """Cost of the directed pair ``src`` → ``dst``."""
         return self.classes[self.pair_class[src][dst]]
+
+    def reordered(self, order: Sequence[int] | None) -> "LinkModel":
+        """The same links with the ranks numbered by position, as algorithms under a rank order see them.
+
+        Args:
+            order: the rank that stands at each position, each rank once; None for as numbered.
+        """
+        if order is None or self.num_ranks == 1:
+            return self
+        position_of = {rank: position for position, rank in enumerate(order)}
+        chosen = itemgetter(*order)
+        return replace(
+            self,
+            pair_class=tuple(chosen(self.pair_class[rank]) for rank in order),
+            node_of_rank=tuple(self.node_of_rank[rank] for rank in order),
+            shared=tuple(replace(one, pairs=_renumbered(one.pairs, position_of)) for one in self.shared),
+            near=tuple(frozenset(position_of[rank] for rank in members) for members in self.near),
+        )
+
+
+def _renumbered(pairs: Set[Pair], position_of: dict[int, int]) -> Set[Pair]:
+    if isinstance(pairs, PairsAcross):
+        members = frozenset(position_of[rank] for rank in pairs.members)
+        return PairsAcross(members, pairs.num_ranks, leaving=pairs.leaving)
+    return frozenset((position_of[src], position_of[dst]) for src, dst in pairs)

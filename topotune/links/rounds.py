@@ -19,17 +19,35 @@ def rounds(num_ranks: int) -> list[list[Pair]]:
 
     Source: Kirkman's 1-factorisation of the complete graph; SuperBench pairs its nodes the same way.
     """
-    if num_ranks < 2:
-        return []
+    return [round_of(num_ranks, number) for number in range(num_rounds_of(num_ranks))]
+
+
+def num_rounds_of(num_ranks: int) -> int:
+    """How many rounds the circle method has: n-1 for even n, n for odd n > 1, none for 1."""
+    return num_ranks - 1 + num_ranks % 2 if num_ranks > 1 else 0
+
+
+def round_of(num_ranks: int, number: int) -> list[Pair]:
+    """One of the rounds of ``rounds``, by itself. O(n log n).
+
+    Args:
+        num_ranks: n >= 2.
+        number: of the round, from 0.
+    """
     seats = num_ranks + num_ranks % 2
+    moved = number % (seats - 1)
     moving = list(range(1, seats))
-    all_rounds: list[list[Pair]] = []
-    for _ in range(seats - 1):
-        circle = [0, *moving]
-        pairs = [(circle[i], circle[seats - 1 - i]) for i in range(seats // 2)]
-        all_rounds.append(sorted((min(p), max(p)) for p in pairs if max(p) < num_ranks))
-        moving = moving[-1:] + moving[:-1]
-    return all_rounds
+    circle = [0, *moving[len(moving) - moved :], *moving[: len(moving) - moved]]
+    pairs = [(circle[i], circle[seats - 1 - i]) for i in range(seats // 2)]
+    return sorted((min(p), max(p)) for p in pairs if max(p) < num_ranks)
+
+
+def members_of_nodes(node_of_rank: Sequence[int]) -> list[list[int]]:
+    """The ranks of each node, ascending."""
+    members: list[list[int]] = [[] for _ in range(max(node_of_rank) + 1)]
+    for rank, node in enumerate(node_of_rank):
+        members[node].append(rank)
+    return members
 
 
 def waves(rounds_of_pairs: Sequence[Sequence[Pair]], node_of_rank: Sequence[int]) -> list[list[Pair]]:

@@ -1,37 +1,70 @@
 """``topotune measure`` on one rank: join the others, time the links, hand rank 0 the document."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
 import torch.distributed as dist
 
+from topotune.errors import TopotuneError
 from topotune.execute import Communicator
+from topotune.execute.communicator import end_waits
+from topotune.execute.liveness import watched_ranks
+from topotune.execute.network import join_network
 from topotune.links.document import to_document
+from topotune.links.flow_plan import split_budget
+from topotune.links.same_node import same_node
 from topotune.links.timing import Progress, measure_links
 
 _TIMEOUT: Final = timedelta(seconds=120)
 
 
-def measure_worker(payload: Mapping[str, Any], on_progress: Progress | None = None) -> dict[str, Any] | None:
+def measure_worker(
+    payload: Mapping[str, Any],
+    on_progress: Progress | None = None,
+    on_network: Callable[[str], None] = lambda line: None,
+    say: Callable[[TopotuneError], None] = lambda _error: None,
+) -> dict[str, Any] | None:
     """Measure on this rank, together with all others of the environment that torchrun gives.
 
     Args:
-        payload: ``budget_s`` in seconds.
+        payload: ``budget_s`` in seconds, of which a part goes to flows where there are several nodes;
+            ``seed`` of what is drawn at random, which may be left out.
         on_progress: called with the share that is done, 0 to 1.
+        on_network: called on rank 0 with each line about the network interfaces that the nodes use.
+        say: gets the error of a lost rank where this process is ended because it waits for that rank in a
+            native call that nothing ends.
 
     Returns:
         the measurement's document on rank 0, None elsewhere.
 
     Raises:
-        RunError: a rank did not answer.
+        UsageError: a network interface was asked for that a node does not have.
+        RankFailedError: a rank or node was lost.
+        RunError: a rank did not answer, or a node is not reached.
     """
-    dist.init_process_group("gloo", timeout=_TIMEOUT)
-    try:
-        rank, size = dist.get_rank(), dist.get_world_size()
-        store = dist.distributed_c10d._get_default_store()
+    with watched_ranks(timeout=_TIMEOUT, say=say) as (store, rank, size, watch):
+        network = join_network(_TIMEOUT)
+        for line in network.lines:
+            on_network(line)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
+        world = dist.group.WORLD
+        assert world is not None
+        watch.on_loss(lambda _loss: end_waits(world))
         with Communicator(store, rank, size, name="topotune/measure", timeout=_TIMEOUT) as private:
-            measurement = measure_links(private.group, budget_s=payload["budget_s"], progress=on_progress)
-        return to_document(measurement) if rank == 0 else None
-    finally:
+            watch.on_loss(lambda _loss: private.abort())
+            nodes = same_node(private.group)
+            pairs_s, flow_time = split_budget(payload["budget_s"], max(nodes.node_of_rank) + 1)
+            measurement = measure_links(
+                private.group,
+                budget_s=pairs_s,
+                flow_time=flow_time,
+                seed=payload.get("seed", 0),
+                nodes=nodes,
+                progress=on_progress,
+            )
+        measurement = replace(measurement, facts=measurement.facts | network.facts)
+        document = to_document(measurement) if rank == 0 else None
         dist.destroy_process_group()
+        return document

@@ -6,24 +6,32 @@ rounds of disjoint pairs, split so that no node is in two pairs at once, since p
 memory and its link: what is fitted later is a link on an otherwise idle node. Each pair is visited in two
 sweeps, the second in reverse order, so that a disturbance that passes is not taken for a property of a
 pair. What pairs cost each other is then measured on its own: whole rounds that send both ways at once, one
-rank of each node to several nodes at once, and pairs alone.
+rank of each node to several nodes at once, and pairs alone. Between nodes round trips of small messages and
+bulk flows follow (``flow_session``).
 """
 
 import os
 import platform
 import socket
+import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import torch
 
 from topotune import __version__
 from topotune.links.clock import SynchronizedClock
+from topotune.links.flow_plan import FlowTime
+from topotune.links.flow_session import run_flows
+from topotune.links.flows import RoundTripTimes
+from topotune.links.joined_stamps import join_exchanges, join_ping_pongs
 from topotune.links.measurement import ExchangeTiming, Measurement, PairTiming
 from topotune.links.messages import GroupLike, Messages
-from topotune.links.ping_pong import Buffers, PingPong, exchange, follow_ping_pong, has_trend, lead_ping_pong
+from topotune.links.ping_pong import Buffers, PingPong, exchange, follow_ping_pong, lead_ping_pong
 from topotune.links.rounds import Pair
 from topotune.links.same_node import NodeVerdict, same_node
 from topotune.links.timing_plan import (
@@ -33,9 +41,10 @@ from topotune.links.timing_plan import (
     SIZES,
     Kind,
     TimingPlan,
+    first_groups,
     num_sharing_nodes,
-    pairs_alone,
     plan_timing,
+    rounds_of_nodes,
 )
 
 DEFAULT_BUDGET_S = 5.0
@@ -43,6 +52,10 @@ _LOOK_SHARE = 0.01  # of the budget: a size whose single message takes longer en
 _REDUCE_BYTES = 1024**2
 _NUM_REDUCTIONS = 10
 _SMALL_EXCHANGES_S = 0.02
+_ROUND_TRIPS_SHARE = 0.2  # of the time for first flows, at most
+_NUM_ROUND_TRIPS = 200  # of each two nodes: the fastest of so many met no other work on its way
+_QUANTILES = 21  # of the round trips that are kept
+_BEFORE_FLOWS = 0.4  # of the progress
 
 Progress = Callable[[float], None]
 
@@ -53,16 +66,20 @@ def measure_links(
     budget_s: float = DEFAULT_BUDGET_S,
     sizes: Sequence[int] = SIZES,
     nodes: NodeVerdict | None = None,
+    flow_time: FlowTime | None = None,
+    seed: int = 0,
     progress: Progress | None = None,
 ) -> Measurement:
-    """Time every pair of ranks each way. Collective over the group.
+    """Time pairs of ranks each way, and what flows between nodes take from each other. Collective.
 
     Args:
         group: a private gloo group; its timeout bounds every wait.
-        budget_s: about how long it may take; equal on all ranks. The least that is measured takes longer on
-            slow links.
+        budget_s: about how long all but the flows may take; equal on all ranks. The least that is measured
+            takes longer on slow links.
         sizes: message sizes to choose from, ascending, in bytes; equal on all ranks.
         nodes: who shares a node, if known from ``same_node``; equal on all ranks.
+        flow_time: for flows and round trips between nodes, where there are several; equal on all ranks.
+        seed: of what is drawn at random; equal on all ranks.
         progress: called on this rank with the share that is done, 0 to 1.
 
     Returns:
@@ -71,7 +88,8 @@ def measure_links(
     Raises:
         RunError: a rank did not answer.
     """
-    return _Timing(group, budget_s, sizes, nodes, progress or (lambda _: None)).run()
+    timing = _Timing(group, budget_s, sizes, nodes, progress or (lambda _: None))
+    return timing.run(flow_time, seed)
 
 
 class _Timing:
@@ -93,54 +111,71 @@ class _Timing:
         self.nodes = nodes or same_node(group)
         self.clock = SynchronizedClock(group, node_of_rank=self.nodes.node_of_rank)
         self.progress = progress
+        self.share_of_progress = 1.0
         self.buffers = Buffers(max(sizes))
         self.ping_pongs: list[dict[str, Any]] = []  # of this rank, with times on the common clock
         self.exchanges: list[dict[str, Any]] = []
 
-    def run(self) -> Measurement:
+    def run(self, flow_time: FlowTime | None, seed: int) -> Measurement:
         node_of_rank = self.nodes.node_of_rank
+        flow_time = flow_time if max(node_of_rank) > 0 else None
         warnings = list(self.nodes.warnings)
         pairs: list[PairTiming] = []
         exchanges: list[ExchangeTiming] = []
+        round_trips: list[RoundTripTimes] = []
         if self.messages.size > 1:
+            self.share_of_progress = 1.0 if flow_time is None else _BEFORE_FLOWS
             first_look = self._first_look()
-            spent_s = max(
-                spent for (spent,) in self.messages.gather_numbers(time.perf_counter() - self.start_s)
-            )
-            plan = plan_timing(node_of_rank, first_look, max(0.0, self.budget_s - spent_s), self.sizes)
+            left_s = max(0.0, self.budget_s - self._spent_s())
+            plan = plan_timing(node_of_rank, first_look, left_s, self.sizes)
             warnings += plan.warnings
             self._time_pairs(plan)
             self._time_exchanges(plan)
             pairs, exchanges = self._assemble(plan)
+            if flow_time is not None:
+                round_trips = self._time_round_trips(pairs, _ROUND_TRIPS_SHARE * flow_time.first_s, seed)
         reduce_s_per_byte = [
             sample for samples in self.messages.gather(self._time_reduction()) for sample in samples
         ]
-        created, elapsed_s, facts = self.messages.gather(
-            (datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter() - self.start_s, _facts())
-        )[0]
-        self.progress(1.0)
-        return Measurement(
+        created, facts = self.messages.gather((datetime.now(UTC).isoformat(timespec="seconds"), _facts()))[0]
+        measurement = Measurement(
             num_ranks=self.messages.size,
             node_of_rank=node_of_rank,
             node_names=node_names(node_of_rank, self.messages.gather(socket.gethostname())),
             pairs=tuple(pairs),
             exchanges=tuple(exchanges),
+            round_trips=tuple(round_trips),
             reduce_s_per_byte=tuple(reduce_s_per_byte),
             created=created,
-            budget_s=self.budget_s,
-            elapsed_s=elapsed_s,
+            budget_s=self.budget_s + (0 if flow_time is None else flow_time.first_s + flow_time.fresh_s),
             facts=facts,
             warnings=tuple(warnings),
         )
+        if flow_time is not None:
+            measurement = run_flows(
+                self.messages,
+                self.clock,
+                measurement,
+                flow_time,
+                seed=seed,
+                progress=lambda done: self.progress(_BEFORE_FLOWS + (1 - _BEFORE_FLOWS) * done),
+            )
+        self.progress(1.0)
+        return replace(measurement, elapsed_s=self._spent_s())
+
+    def _spent_s(self) -> float:
+        """Seconds since the start, the same on all ranks. Collective."""
+        return max(spent for (spent,) in self.messages.gather_numbers(time.perf_counter() - self.start_s))
+
+    def _report(self, done: float) -> None:
+        """Of the pairs' own work."""
+        self.progress(done * self.share_of_progress)
 
     def _first_look(self) -> dict[Kind, dict[int, float]]:
         """Rough one-way times of each kind of pair, by pairs alone on their nodes; also a warm-up."""
-        node_of_rank = self.nodes.node_of_rank
-        first_groups: dict[Kind, list[Pair]] = {}
-        for pairs in pairs_alone(node_of_rank):
-            first_groups.setdefault(node_of_rank[pairs[0][0]] == node_of_rank[pairs[0][1]], pairs)
-        times: dict[Kind, dict[int, float]] = {kind: {} for kind in first_groups}
-        for kind, pairs in first_groups.items():
+        groups = first_groups(self.nodes.node_of_rank)
+        times: dict[Kind, dict[int, float]] = {kind: {} for kind in groups}
+        for kind, pairs in groups.items():
             for size in self.sizes:
                 mine = self._ping_pong(pairs, size, min_samples=1, max_samples=1, slice_s=0.0)
                 took_s = 0.0
@@ -194,9 +229,9 @@ class _Timing:
                     slice_s=0.0 if late else plan.slice_s,
                 )
                 if mine is not None:
-                    sharing = num_sharing_nodes(mine[0], group.pairs, self.nodes.node_of_rank)
-                    self._keep(mine, size, sharing)
-            self.progress(0.1 + 0.6 * (step + 1) / num_steps)
+                    sharing = num_sharing_nodes(group.pairs, self.nodes.node_of_rank)
+                    self._keep(mine, size, sharing[group.pairs.index(mine[0])])
+            self._report(0.1 + 0.6 * (step + 1) / num_steps)
 
     def _keep(self, mine: tuple[Pair, PingPong], size: int, num_concurrent: int) -> None:
         (low, high), result = mine
@@ -236,7 +271,56 @@ class _Timing:
                             "stamps_s": [list(map(self.clock.global_s, stamps)) for stamps in stamps_s],
                         }
                     )
-            self.progress(0.7 + 0.25 * (index + 1) / len(plan.exchanges))
+            self._report(0.7 + 0.25 * (index + 1) / len(plan.exchanges))
+
+    def _time_round_trips(
+        self, timings: Sequence[PairTiming], time_s: float, seed: int
+    ) -> list[RoundTripTimes]:
+        """Small messages back and forth between each two nodes, at two moments. Collective.
+
+        One pair of nodes at a time where there is time for that: where nodes share cores, as emulated ones
+        do, pairs that run together wait for each other's processes. Else in rounds of nodes.
+        """
+        groups = rounds_of_nodes(self.nodes.node_of_rank, seed=seed)
+        size = self.sizes[0]
+        fastest_s = statistics.median(
+            2 * min(timing.half_round_trip_s)
+            for timing in timings
+            if timing.message_bytes == size
+            and self.nodes.node_of_rank[timing.src] != self.nodes.node_of_rank[timing.dst]
+        )
+        alone = [[pair] for pairs in groups for pair in pairs]
+        if len(alone) * _NUM_ROUND_TRIPS * fastest_s <= time_s:
+            groups = alone
+        mine: dict[Pair, list[float]] = {}
+        for order in (1, -1):
+            for pairs in groups[::order]:
+                self.messages.barrier()
+                result = self._ping_pong(
+                    pairs,
+                    size,
+                    min_samples=MIN_SAMPLES,
+                    max_samples=_NUM_ROUND_TRIPS // 2,
+                    slice_s=time_s / len(groups) / 2,
+                )
+                if result is not None and self.rank == result[0][0]:
+                    pair, ping_pong = result
+                    steady = ping_pong.stamps_s[ping_pong.num_warmups :]
+                    mine.setdefault(pair, []).extend(end - start for start, end in steady)
+        kept = [
+            (
+                low,
+                high,
+                np.quantile(times_s, np.linspace(0, 1, _QUANTILES), method="nearest").round(9).tolist(),
+            )
+            for (low, high), times_s in mine.items()
+        ]
+        return [
+            RoundTripTimes(a=low, b=high, min_s=quantiles_s[0], samples_s=tuple(quantiles_s))
+            for low, high, quantiles_s in sorted(
+                trips for of_rank in self.messages.gather(kept) for trips in of_rank
+            )
+        ]
 
     def _assemble(self, plan: TimingPlan) -> tuple[list[PairTiming], list[ExchangeTiming]]:
         """Every rank's time stamps, joined into timings. Collective."""
@@ -259,98 +343,6 @@ class _Timing:
         return [sample / _REDUCE_BYTES for sample in samples_s[1:]]
 
 
-def join_ping_pongs(reports: Sequence[Sequence[dict[str, Any]]]) -> list[PairTiming]:
-    """Put the two ranks' time stamps of each ping-pong together; the second sweep goes behind the first.
-
-    Args:
-        reports: by rank, what ``_Timing`` kept of each ping-pong, in the order taken; times on the common
-            clock.
-    """
-    waiting: dict[tuple[int, int, int], list[dict[str, Any]]] = {}
-    for rank, of_rank in enumerate(reports):
-        for report in of_rank:
-            low, high = report["pair"]
-            if rank == high:
-                waiting.setdefault((low, high, report["size"]), []).append(report)
-    columns: dict[tuple[int, int, int], dict[str, Any]] = {}
-    for rank, of_rank in enumerate(reports):
-        for leader in of_rank:
-            low, high = leader["pair"]
-            if rank != low:
-                continue
-            follower = waiting[low, high, leader["size"]].pop(0)
-            there, back, halves = [], [], []
-            for (start_s, end_s), (came_s,) in zip(leader["stamps_s"], follower["stamps_s"], strict=True):
-                there.append(came_s - start_s)
-                back.append(end_s - came_s)
-                halves.append((end_s - start_s) / 2)
-            cut = leader["num_warmups"]
-            for src, dst, one_way in ((low, high, there), (high, low, back)):
-                kept = columns.setdefault(
-                    (src, dst, leader["size"]),
-                    {
-                        "one_way": [],
-                        "halves": [],
-                        "warmup": [],
-                        "error": 0.0,
-                        "concurrent": 1,
-                        "steady": True,
-                    },
-                )
-                kept["one_way"] += one_way[cut:]
-                kept["halves"] += halves[cut:]
-                kept["warmup"] += one_way[:cut]
-                kept["error"] = max(kept["error"], leader["clock_error_s"] + follower["clock_error_s"])
-                kept["concurrent"] = leader["num_concurrent"]
-                kept["steady"] &= not has_trend(halves[cut:])
-    return [
-        PairTiming(
-            src=src,
-            dst=dst,
-            message_bytes=size,
-            one_way_s=_rounded(kept["one_way"]),
-            half_round_trip_s=_rounded(kept["halves"]),
-            warmup_s=_rounded(kept["warmup"]),
-            clock_error_s=kept["error"],
-            num_concurrent=kept["concurrent"],
-            steady=kept["steady"],
-        )
-        for (src, dst, size), kept in sorted(columns.items())
-    ]
-
-
-def join_exchanges(reports: Sequence[Sequence[dict[str, Any]]], plan: TimingPlan) -> list[ExchangeTiming]:
-    """The exchanges as their leaders saw them, without those during which a pair of the set was idle."""
-    by_group: dict[tuple[int, int], list[tuple[int, dict[str, Any]]]] = {}
-    for rank, of_rank in enumerate(reports):
-        for report in of_rank:
-            if report["led"]:
-                by_group.setdefault((report["group"], report["size"]), []).append((rank, report))
-    timings = []
-    for number, ((group, size), leaders) in enumerate(sorted(by_group.items(), key=lambda item: item[0])):
-        all_began_s = max(report["stamps_s"][0][0] for _, report in leaders)
-        one_ended_s = min(report["stamps_s"][-1][1] for _, report in leaders)
-        for rank, report in leaders:
-            durations = [end - start for start, end in report["stamps_s"]]
-            together = [
-                end - start
-                for start, end in report["stamps_s"][1:]
-                if start >= all_began_s and end <= one_ended_s
-            ]
-            timings += [
-                ExchangeTiming(
-                    a=min(rank, peer),
-                    b=max(rank, peer),
-                    message_bytes=size,
-                    group=number,
-                    num_concurrent=len(plan.exchanges[group].pairs),
-                    samples_s=_rounded(together or durations[-1:]),
-                )
-                for peer in report["led"]
-            ]
-    return timings
-
-
 def node_names(node_of_rank: Sequence[int], host_of_rank: Sequence[str]) -> tuple[str, ...]:
     """A unique name for each node: its lowest rank's host name, with a number where two nodes share it."""
     names: list[str] = []
@@ -361,11 +353,6 @@ def node_names(node_of_rank: Sequence[int], host_of_rank: Sequence[str]) -> tupl
             name, copy = f"{host}#{copy}", copy + 1
         names.append(name)
     return tuple(names)
-
-
-def _rounded(samples_s: Sequence[float]) -> tuple[float, ...]:
-    """To the nanosecond: clocks say no more, and files grow with every digit."""
-    return tuple(round(sample, 9) for sample in samples_s)
 
 
 def _facts() -> dict[str, str]:

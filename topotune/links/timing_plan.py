@@ -1,11 +1,18 @@
-"""What to time, for how long, within a budget: a pure function of what a first look at the links said."""
+"""What to time, for how long, within a budget: a pure function of what a first look at the links said.
+
+Between nodes one pair of ranks stands for each two nodes: all ranks of a node share its links, and what one
+of them finds the others would. Up to 64 nodes every two nodes are timed. Beyond it the work does not grow
+with the nodes: each node meets 8 others drawn at random, in the two sizes that say latency and bandwidth, and
+a few pairs stand for the rest in all sizes.
+"""
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from topotune.links.rounds import Pair, rounds, waves
+from topotune.links.flow_plan import EVERY_NODE_PAIR_UP_TO, NUM_PEERS, matchings
+from topotune.links.rounds import Pair, members_of_nodes, num_rounds_of, round_of, rounds
 
 SIZES = (8, 128, 1024, 8 * 1024, 64 * 1024, 256 * 1024, 1024**2, 4 * 1024**2, 16 * 1024**2)
 MIN_SAMPLES = 4  # of one pair and size, over all sweeps and after warming up
@@ -17,9 +24,8 @@ MIN_EXCHANGES = 4  # of the slowest pair of a group
 EVERY_PAIR_UP_TO = 32  # ranks; with more, pairs are left out rather than the budget exceeded
 _WARMUPS_EXPECTED = 1
 _NECESSARY = (8, 1024, 64 * 1024)
-_LARGEST_OF_ALL = (
-    64 * 1024
-)  # larger messages between nodes go between one pair of ranks for each pair of nodes
+_BANDWIDTH_BYTES = 1024**2  # where two sizes must do, the larger one is the largest up to this
+_NUM_REPRESENTATIVES = 8  # pairs of each kind that are timed in all sizes where the others are not
 _BY_VALUE = (
     1024**2,
     8 * 1024,
@@ -40,6 +46,7 @@ _EXCHANGES_BY_VALUE = tuple(
     )
     for num_rounds in choices
 )
+_LAST_RESORT_BYTES = 64 * 1024
 _FAN = 4  # nodes that one node exchanges with at once, to see what its own link carries
 _PING_PONG_SHARE, _EXCHANGE_SHARE = 0.6, 0.3  # of the budget; the rest is for gathering results and reducing
 _SETUP_S = 1e-3  # a barrier and what comes with it
@@ -85,13 +92,28 @@ class TimingPlan:
     warnings: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Groups of one kind that are timed in the same sizes: all that are chosen, or two of them."""
+
+    kind: Kind
+    groups: list[list[Pair]]
+    two_sizes: bool = False
+
+    def sizes(self, chosen: Mapping[Kind, set[int]]) -> tuple[int, ...]:
+        sizes = sorted(chosen[self.kind])
+        if self.two_sizes:
+            return tuple(sorted({sizes[0], max(size for size in sizes if size <= _BANDWIDTH_BYTES)}))
+        return tuple(sizes)
+
+
 def plan_timing(
     node_of_rank: Sequence[int], first_look: FirstLook, budget_s: float, sizes: Sequence[int] = SIZES
 ) -> TimingPlan:
     """Choose sizes, pairs and times so that all of it takes about ``budget_s``.
 
     What gives way, in this order: repetitions, the sizes that tell least, having each pair alone on its
-    nodes; then pairs where there are many ranks, else the budget.
+    node; then pairs where there are many ranks, else the budget.
 
     Args:
         node_of_rank: node number of each of n >= 2 ranks.
@@ -102,38 +124,35 @@ def plan_timing(
     ping_pong_s = budget_s * _PING_PONG_SHARE
     looked_at = {kind: [size for size in sizes if size in times] for kind, times in first_look.items()}
     chosen = {kind: {sizes[0], *set(found).intersection(_NECESSARY)} for kind, found in looked_at.items()}
-    every_pair = pairs_alone(node_of_rank)
-    node_rounds = _rounds_of_nodes(node_of_rank)
+    members = members_of_nodes(node_of_rank)
     warnings = []
+    parts = _parts(members, alone=True)
 
     def least_s() -> float:
-        return _least_s(_kinds(every_pair, node_of_rank), len(node_rounds), chosen, first_look)
+        return sum(_least_s(part, chosen, first_look) for part in parts)
 
+    if len(members) > EVERY_NODE_PAIR_UP_TO:
+        warnings.append(f"{len(members)} nodes: each was timed with {NUM_PEERS} others, drawn at random")
     if least_s() > ping_pong_s:
-        every_pair = rounds(len(node_of_rank))
+        parts = _parts(members, alone=False)
         if least_s() > ping_pong_s and len(node_of_rank) > EVERY_PAIR_UP_TO:
-            num_fitting = int(len(every_pair) * ping_pong_s / least_s())
-            every_pair = _some_rounds(every_pair, node_of_rank, max(1, num_fitting))
-            num_timed, num_all = sum(map(len, every_pair)), math.comb(len(node_of_rank), 2)
+            share = ping_pong_s / least_s()
+            num_all = sum(len(pairs) for part in parts for pairs in part.groups)
+            parts = [_some_groups(part, share) for part in parts]
+            num_timed = sum(len(pairs) for part in parts for pairs in part.groups)
             warnings.append(f"the budget allowed {num_timed} of {num_all} pairs of ranks to be timed")
-    kinds_of_groups = _kinds(every_pair, node_of_rank)
     by_value = [size for size in _BY_VALUE if size in sizes]
     by_value += [size for size in sizes if size not in _BY_VALUE + _NECESSARY]
     for size in by_value:
         for kind in sorted(chosen):
             if size in looked_at[kind]:
                 chosen[kind].add(size)
-                if _least_s(kinds_of_groups, len(node_rounds), chosen, first_look) > ping_pong_s:
+                if least_s() > ping_pong_s:
                     chosen[kind].remove(size)
     spare_s = max(0.0, ping_pong_s - least_s())
     groups = [
-        TimingGroup(pairs=tuple(pairs), sizes=_sizes(kinds, chosen))
-        for pairs, kinds in zip(every_pair, kinds_of_groups, strict=True)
+        TimingGroup(pairs=tuple(pairs), sizes=part.sizes(chosen)) for part in parts for pairs in part.groups
     ]
-    large = _large_sizes(chosen)
-    if large:
-        groups += [TimingGroup(pairs=tuple(pairs), sizes=large) for pairs in node_rounds]
-
     exchanges, bulk = _exchanges(node_of_rank, chosen, first_look, budget_s * _EXCHANGE_SHARE)
     return TimingPlan(
         groups=tuple(groups),
@@ -145,66 +164,58 @@ def plan_timing(
     )
 
 
-def pairs_alone(node_of_rank: Sequence[int]) -> list[list[Pair]]:
-    """All pairs in waves that share no node, those within nodes before those between nodes."""
-    ordered: list[list[Pair]] = []
-    for within in (True, False):
-        of_kind = [
-            [pair for pair in pairs if _kind(pair, node_of_rank) == within]
-            for pairs in rounds(len(node_of_rank))
-        ]
-        ordered += waves(of_kind, node_of_rank)
-    return ordered
+def first_groups(node_of_rank: Sequence[int]) -> dict[Kind, list[Pair]]:
+    """Of each kind of pair that there is, some that share no node."""
+    return {part.kind: part.groups[0] for part in _parts(members_of_nodes(node_of_rank), alone=True)}
 
 
-def _kind(pair: Pair, node_of_rank: Sequence[int]) -> Kind:
-    return node_of_rank[pair[0]] == node_of_rank[pair[1]]
+def rounds_of_nodes(node_of_rank: Sequence[int], *, seed: int = 0) -> list[list[Pair]]:
+    """Each two nodes once, or 8 peers of each node, in rounds, by a rank of each; its ranks take turns."""
+    return _rounds_of_nodes(members_of_nodes(node_of_rank), seed=seed)
 
 
-def _kinds(groups: Sequence[Sequence[Pair]], node_of_rank: Sequence[int]) -> list[frozenset[Kind]]:
-    return [frozenset(_kind(pair, node_of_rank) for pair in pairs) for pairs in groups]
+def _parts(members: Sequence[Sequence[int]], *, alone: bool) -> list[_Part]:
+    """All that is to be timed: within nodes first, whose pairs are alone on their node or not."""
+    inside, across = _pairs_inside(members, alone=alone), _rounds_of_nodes(members)
+    parts = [_Part(kind, groups) for kind, groups in ((True, inside), (False, across)) if groups]
+    if len(members) <= EVERY_NODE_PAIR_UP_TO:
+        return parts
+    # What stands for the others comes first: it is also looked at first.
+    few = [_Part(part.kind, [part.groups[0][:_NUM_REPRESENTATIVES]]) for part in parts]
+    return few + [_Part(part.kind, _without(part.groups, few), two_sizes=True) for part in parts]
 
 
-def _sizes(kinds: frozenset[Kind], chosen: Mapping[Kind, set[int]]) -> tuple[int, ...]:
-    """What a group of all pairs sends: large messages only within nodes."""
-    if kinds == {True}:
-        return tuple(sorted(chosen[True]))
-    return tuple(sorted({size for sizes in chosen.values() for size in sizes if size <= _LARGEST_OF_ALL}))
+def _without(groups: Sequence[Sequence[Pair]], few: Sequence[_Part]) -> list[list[Pair]]:
+    """The groups without the pairs that stand for them; each group keeps some."""
+    taken = {pair for part in few for pairs in part.groups for pair in pairs}
+    return [[pair for pair in pairs if pair not in taken] for pairs in groups]
 
 
-def _large_sizes(chosen: Mapping[Kind, set[int]]) -> tuple[int, ...]:
-    """What each two nodes send each other once."""
-    return tuple(sorted(size for size in chosen.get(False, ()) if size > _LARGEST_OF_ALL))
+def _pairs_inside(members: Sequence[Sequence[int]], *, alone: bool) -> list[list[Pair]]:
+    """Every pair of each node, all nodes at the same time: one pair of each node, or a round of each."""
+    of_nodes = []
+    for ranks in members:
+        of_node = [[(ranks[a], ranks[b]) for a, b in pairs] for pairs in rounds(len(ranks))]
+        of_nodes.append([[pair] for pairs in of_node for pair in pairs] if alone else of_node)
+    return [
+        [pair for of_node in of_nodes if number < len(of_node) for pair in of_node[number]]
+        for number in range(max(map(len, of_nodes)))
+    ]
 
 
-def _least_s(
-    kinds_of_groups: Sequence[frozenset[Kind]],
-    num_node_rounds: int,
-    chosen: Mapping[Kind, set[int]],
-    first_look: FirstLook,
-) -> float:
-    """Seconds for the least number of samples of every pair."""
-
-    def group_s(kinds: frozenset[Kind], sizes: Sequence[int]) -> float:
-        slowest_s = max(sum(first_look[kind].get(size, 0.0) for size in sizes) for kind in kinds)
-        return (MIN_SAMPLES + NUM_SWEEPS * _WARMUPS_EXPECTED) * 2 * slowest_s + NUM_SWEEPS * _SETUP_S
-
-    total_s = sum(
-        count * group_s(kinds, _sizes(kinds, chosen)) for kinds, count in Counter(kinds_of_groups).items()
+def _rounds_of_nodes(members: Sequence[Sequence[int]], *, seed: int = 0) -> list[list[Pair]]:
+    num_nodes = len(members)
+    of_nodes = (
+        rounds(num_nodes)
+        if num_nodes <= EVERY_NODE_PAIR_UP_TO
+        else matchings(num_nodes, NUM_PEERS, seed=seed)
     )
-    large = _large_sizes(chosen)
-    return total_s + (num_node_rounds * group_s(frozenset({False}), large) if large else 0.0)
-
-
-def _rounds_of_nodes(node_of_rank: Sequence[int]) -> list[list[Pair]]:
-    """Each two nodes once, in rounds, by a rank of each; the ranks of a node take turns."""
-    members = _members(node_of_rank)
     return [
         [
             _sorted_pair(members[a][number % len(members[a])], members[b][number % len(members[b])])
             for a, b in pairs
         ]
-        for number, pairs in enumerate(rounds(len(members)))
+        for number, pairs in enumerate(of_nodes)
     ]
 
 
@@ -212,25 +223,22 @@ def _sorted_pair(a: int, b: int) -> Pair:
     return (a, b) if a < b else (b, a)
 
 
-def _members(node_of_rank: Sequence[int]) -> list[list[int]]:
-    members: list[list[int]] = [[] for _ in range(max(node_of_rank) + 1)]
-    for rank, node in enumerate(node_of_rank):
-        members[node].append(rank)
-    return members
+def _kind(pair: Pair, node_of_rank: Sequence[int]) -> Kind:
+    return node_of_rank[pair[0]] == node_of_rank[pair[1]]
 
 
-def _some_rounds(
-    all_rounds: Sequence[list[Pair]], node_of_rank: Sequence[int], num_fitting: int
-) -> list[list[Pair]]:
-    """So many rounds, evenly spread, and more until each kind of pair is among them."""
-    chosen = sorted({i * len(all_rounds) // num_fitting for i in range(num_fitting)})
-    kinds = {_kind(pair, node_of_rank) for i in chosen for pair in all_rounds[i]}
-    for index, pairs in enumerate(all_rounds):
-        of_round = {_kind(pair, node_of_rank) for pair in pairs}
-        if not of_round <= kinds:
-            chosen.append(index)
-            kinds |= of_round
-    return [all_rounds[i] for i in sorted(chosen)]
+def _least_s(part: _Part, chosen: Mapping[Kind, set[int]], first_look: FirstLook) -> float:
+    """Seconds for the least number of samples of every pair of a part."""
+    once_s = sum(first_look[part.kind].get(size, 0.0) for size in part.sizes(chosen))
+    group_s = (MIN_SAMPLES + NUM_SWEEPS * _WARMUPS_EXPECTED) * 2 * once_s + NUM_SWEEPS * _SETUP_S
+    return len(part.groups) * group_s
+
+
+def _some_groups(part: _Part, share: float) -> _Part:
+    """About this share of a part's groups, evenly spread; one at least."""
+    num_groups = max(1, int(len(part.groups) * share))
+    chosen = [part.groups[i * len(part.groups) // num_groups] for i in range(num_groups)]
+    return _Part(part.kind, chosen, part.two_sizes)
 
 
 def _exchanges(
@@ -241,14 +249,15 @@ def _exchanges(
     Messages that share a node are taken to share its link or memory.
     """
     common = set.intersection(*chosen.values())
-    last_resort = max(size for size in common if size <= _LARGEST_OF_ALL)
+    last_resort = max(size for size in common if size <= _LAST_RESORT_BYTES)
     choices = [(num_rounds, size) for num_rounds, size in _EXCHANGES_BY_VALUE if size in common]
     for num_rounds, size in [*choices, (1, last_resort)]:
         groups = _exchange_groups(node_of_rank, num_rounds)
         least_s = [
             MIN_EXCHANGES
             * max(first_look[_kind(pair, node_of_rank)][size] for pair in pairs)
-            * max(2 * num_sharing_nodes(pair, pairs, node_of_rank) for pair in pairs)
+            * 2
+            * max(num_sharing_nodes(pairs, node_of_rank))
             for pairs in groups
         ]
         spare_s = budget_s - sum(least_s)
@@ -261,28 +270,30 @@ def _exchanges(
 
 
 def _exchange_groups(node_of_rank: Sequence[int], num_rounds: int) -> tuple[tuple[Pair, ...], ...]:
-    """At most so many rounds, spread, all within nodes, a fan from each node, a pair of each kind alone."""
-    all_rounds = rounds(len(node_of_rank))
-    groups = [tuple(pairs) for pairs in all_rounds[:: math.ceil(len(all_rounds) / num_rounds)]]
-    members = _members(node_of_rank)
+    """At most so many rounds, spread, all within nodes, fans from nodes, a pair of each kind alone.
+
+    There is a fan from each node up to 64 nodes, and beyond that from so many of them, spread.
+    """
+    num_all = num_rounds_of(len(node_of_rank))
+    numbers = range(0, num_all, math.ceil(num_all / num_rounds))
+    groups = [tuple(round_of(len(node_of_rank), number)) for number in numbers]
+    members = members_of_nodes(node_of_rank)
     within = [pair for ranks in members for pair in zip(ranks[::2], ranks[1::2], strict=False)]
     if within:
         groups.append(tuple(within))
     leaders = [ranks[0] for ranks in members]
     if len(leaders) > 2:
-        for position, leader in enumerate(leaders):
+        for position in range(0, len(leaders), math.ceil(len(leaders) / EVERY_NODE_PAIR_UP_TO)):
             steps = range(1, min(_FAN, len(leaders) - 1) + 1)
-            groups.append(tuple((leader, leaders[(position + step) % len(leaders)]) for step in steps))
-    seen: set[Kind] = set()
-    for pair in (pair for pairs in all_rounds for pair in pairs):
-        if _kind(pair, node_of_rank) not in seen:
-            seen.add(_kind(pair, node_of_rank))
-            groups.append((pair,))
+            groups.append(
+                tuple((leaders[position], leaders[(position + step) % len(leaders)]) for step in steps)
+            )
+    groups += [(pairs[0],) for pairs in first_groups(node_of_rank).values()]
     return tuple(dict.fromkeys(groups))
 
 
-def num_sharing_nodes(pair: Pair, pairs: Sequence[Pair], node_of_rank: Sequence[int]) -> int:
-    """How many of the pairs touch the node of this pair that is touched most, this one included."""
-    return max(
-        sum(node_of_rank[rank] in (node_of_rank[a], node_of_rank[b]) for a, b in pairs) for rank in pair
-    )
+def num_sharing_nodes(pairs: Sequence[Pair], node_of_rank: Sequence[int]) -> list[int]:
+    """For each pair, how many of them touch the one of its nodes that is touched most, itself included."""
+    nodes_of_pairs = [{node_of_rank[a], node_of_rank[b]} for a, b in pairs]
+    touched = Counter(node for nodes in nodes_of_pairs for node in nodes)
+    return [max(touched[node] for node in nodes) for nodes in nodes_of_pairs]

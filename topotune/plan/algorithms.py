@@ -4,8 +4,22 @@ A plan read inside a training job must be refused before anything is built from 
 and not beside the generators; tests hold `topotune.schedule.catalog` to them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
+
+from topotune.plan.grouping import (
+    ACROSS,
+    MAX_CHUNK_DENOMINATOR,
+    Nested,
+    chunk_denominator,
+    groups_problem,
+    has_three_levels,
+    nested,
+    num_transfers,
+    outer_groups,
+    shown,
+    sizes_and_counts,
+)
 
 DEFAULT: Final = "default"
 SCHEDULE_ALGORITHMS: Final = (
@@ -13,9 +27,15 @@ SCHEDULE_ALGORITHMS: Final = (
     "double_binary_tree",
     "recursive_doubling",
     "halving_doubling",
+    "swing",
+    "bine",
+    "torus",
+    "parameter_server",
     "hierarchical",
+    "forest",
 )
 NATIVE_ALGORITHMS: Final = (
+    "native_allreduce",
     "native_reduce_broadcast",
     "native_reduce_scatter_allgather",
     "native_allgather_reduce",
@@ -30,19 +50,29 @@ ALGORITHMS_OF: Final[Mapping[str, tuple[str, ...]]] = {
 """Which algorithms each table of a plan may name."""
 
 ALGORITHMS: Final = ALGORITHMS_OF["allreduce"]
-ACROSS: Final = ("ring", "recursive_doubling", "halving_doubling")
-"""What `hierarchical` can run between the groups."""
-
 MAX_CHANNELS: Final = 64
+MAX_TREES: Final = 1024
+MAX_WEIGHT: Final = 2**20
 MAX_PIECES: Final = 1024
+MAX_SCHEDULE_RANKS: Final = 512
+"""Most ranks that a schedule is written out and proven for."""
+
 MAX_TRANSFERS: Final = 2**22
 """Largest schedule that a plan may ask for, in transfers: about 100 MB of columns, built in seconds."""
 
 
-def check_params(algorithm: str, params: Mapping[str, Any], num_ranks: int) -> str | None:
+def check_params(
+    algorithm: str, params: Mapping[str, Any], num_ranks: int, *, most_transfers: int = MAX_TRANSFERS
+) -> str | None:
     """What is wrong with the parameters of an algorithm on ``num_ranks`` ranks, in words; None if nothing is.
 
-    Parameters that are left out take the generator's default, except ``groups``, which has none.
+    Parameters that are left out take the generator's default, except those that have none.
+
+    Args:
+        algorithm: any name.
+        params: anything that stands beside it.
+        num_ranks: that take part.
+        most_transfers: that the schedule may have, where there is one.
     """
     rules = _RULES.get(algorithm)
     if rules is None:
@@ -56,11 +86,22 @@ def check_params(algorithm: str, params: Mapping[str, Any], num_ranks: int) -> s
             problem = rule(params[name], num_ranks)
             if problem:
                 return f"{name}{problem}"
-        elif name == "groups":
-            return f"{algorithm} needs the parameter 'groups'"
-    num_transfers = _transfers_at_most(algorithm, params, num_ranks)
-    if num_transfers > MAX_TRANSFERS:
-        return f"{algorithm} on {num_ranks} ranks takes {num_transfers} transfers, more than {MAX_TRANSFERS}"
+        elif name in _NEEDED:
+            return f"{algorithm} needs the parameter {name!r}"
+    if algorithm == "forest":
+        problem = _forest_problem(params)
+        if problem:
+            return problem
+    if "groups" in params:
+        problem = _grouping_problem(algorithm, params)
+        if problem:
+            return problem
+    of_schedule = _num_ranks_of_schedule(algorithm, params, num_ranks)
+    if of_schedule > MAX_SCHEDULE_RANKS:
+        return f"{algorithm} has a schedule of {of_schedule} ranks, more than {MAX_SCHEDULE_RANKS}"
+    transfers = _num_transfers(algorithm, params, num_ranks)
+    if transfers > most_transfers:
+        return f"{algorithm} on {num_ranks} ranks takes {transfers} transfers, more than {most_transfers}"
     return None
 
 
@@ -68,43 +109,77 @@ def check_params(algorithm: str, params: Mapping[str, Any], num_ranks: int) -> s
 def _count(most: int) -> Callable[[Any, int], str | None]:
     def rule(value: Any, num_ranks: int) -> str | None:
         if type(value) is not int or not 1 <= value <= most:
-            return f" is {_shown(value)}, not a whole number from 1 to {most}"
+            return f" is {shown(value)}, not a whole number from 1 to {most}"
         return None
 
     return rule
 
 
-def _partition(value: Any, num_ranks: int) -> str | None:
-    """``groups`` must hold every rank of the group exactly once, and no empty list."""
-    if not _is_list(value):
-        return f" is {_shown(value)}, not a list of lists of ranks"
-    group_of_rank: dict[int, int] = {}
-    for index, members in enumerate(value):
-        if not _is_list(members) or not members:
-            return f"[{index}] is {_shown(members)}, not a list of ranks"
-        for rank in members:
-            if type(rank) is not int or not 0 <= rank < num_ranks:
-                return f"[{index}] names {_shown(rank)}, which is no rank from 0 to {num_ranks - 1}"
-            if rank in group_of_rank:
-                return f"[{index}] names rank {rank}, which groups[{group_of_rank[rank]}] has already"
-            group_of_rank[rank] = index
-    if len(group_of_rank) != num_ranks:
-        missing = next(rank for rank in range(num_ranks) if rank not in group_of_rank)
-        return f" names {len(group_of_rank)} of {num_ranks} ranks; rank {missing} is in none"
-    return None
+def _groups(most_levels: int) -> Callable[[Any, int], str | None]:
+    def rule(value: Any, num_ranks: int) -> str | None:
+        return groups_problem(value, num_ranks, most_levels=most_levels)
+
+    return rule
 
 
 def _across(value: Any, num_ranks: int) -> str | None:
-    return None if value in ACROSS else f" is {_shown(value)}, not one of {', '.join(ACROSS)}"
+    return None if value in ACROSS else f" is {shown(value)}, not one of {', '.join(ACROSS)}"
 
 
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+def _rows(value: Any, num_ranks: int) -> str | None:
+    problem = _count(num_ranks)(value, num_ranks)
+    return problem or (None if num_ranks % value == 0 else f" is {value}, which does not divide {num_ranks}")
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _servers(value: Any, num_ranks: int) -> str | None:
+    if not isinstance(value, list) or not 1 <= len(value) <= num_ranks:
+        return f" is {shown(value)}, not a list of 1 to {num_ranks} ranks"
+    for rank in value:
+        if type(rank) is not int or not 0 <= rank < num_ranks:
+            return f" names {shown(rank)}, not a rank from 0 to {num_ranks - 1}"
+    return None if len(set(value)) == len(value) else f" is {shown(value)}, which names a rank twice"
+
+
+def _weights(value: Any, num_ranks: int) -> str | None:
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_TREES:
+        return f" is {shown(value)}, not a list of 1 to {MAX_TREES} weights"
+    for index, weight in enumerate(value):
+        problem = _count(MAX_WEIGHT)(weight, num_ranks)
+        if problem:
+            return f"[{index}]{problem}"
+    return None
+
+
+def _trees(value: Any, num_ranks: int) -> str | None:
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_TREES:
+        return f" is {shown(value)}, not a list of 1 to {MAX_TREES} trees"
+    for index, parents in enumerate(value):
+        problem = tree_problem(parents, num_ranks)
+        if problem:
+            return f"[{index}] {problem}"
+    return None
+
+
+def tree_problem(parents: Any, num_ranks: int) -> str | None:
+    """Why each rank's parent, -1 for the root, do not make one tree over all ranks, in words."""
+    if not isinstance(parents, list) or len(parents) != num_ranks:
+        return f"is {shown(parents)}, not a list of {num_ranks} parents"
+    for rank, parent in enumerate(parents):
+        if type(parent) is not int or not -1 <= parent < num_ranks:
+            return f"gives rank {rank} the parent {shown(parent)}"
+    if parents.count(-1) != 1:
+        return f"has {parents.count(-1)} roots, not one"
+    leads_to_root = [parent < 0 for parent in parents]
+    for rank in range(num_ranks):
+        way: list[int] = []
+        while not leads_to_root[rank]:
+            if len(way) > num_ranks:
+                return f"leads rank {way[0]} in a circle"
+            way.append(rank)
+            rank = parents[rank]
+        for passed in way:
+            leads_to_root[passed] = True
+    return None
 
 
 _PIECES = _count(MAX_PIECES)
@@ -114,27 +189,81 @@ _RULES: Final[Mapping[str, Mapping[str, Callable[[Any, int], str | None]]]] = {
     "double_binary_tree": {"pieces": _PIECES},
     "recursive_doubling": {},
     "halving_doubling": {},
-    "hierarchical": {"groups": _partition, "across": _across, "pieces": _PIECES},
+    "swing": {},
+    "bine": {},
+    "torus": {"rows": _rows},
+    "parameter_server": {"servers": _servers},
+    "hierarchical": {"groups": _groups(3), "across": _across, "pieces": _PIECES},
+    "forest": {"weights": _weights, "down": _trees, "up": _trees, "pieces": _PIECES},
+    "native_allreduce": {},
     "native_reduce_broadcast": {},
     "native_reduce_scatter_allgather": {},
     "native_allgather_reduce": {},
-    "native_hierarchical": {"groups": _partition},
+    "native_hierarchical": {"groups": _groups(2)},
     "shm": {},
-    "shm_hierarchical": {"groups": _partition},
+    "shm_hierarchical": {"groups": _groups(3), "pieces": _PIECES},
 }
+_NEEDED: Final = frozenset({"groups", "rows", "weights", "down"})
 ALLOWED_PARAMS: Final[Mapping[str, tuple[str, ...]]] = {name: tuple(rules) for name, rules in _RULES.items()}
 """Algorithm → the names of its parameters."""
 
 
-def _transfers_at_most(algorithm: str, params: Mapping[str, Any], num_ranks: int) -> int:
-    """An upper estimate of a schedule's length; 0 for what is no schedule.
+def _grouping_problem(algorithm: str, params: Mapping[str, Any]) -> str | None:
+    """What is wrong with well-formed groups for this algorithm, in words."""
+    if algorithm == "shm_hierarchical" and "pieces" in params and not has_three_levels(params["groups"]):
+        return "shm_hierarchical takes pieces only with groups of three levels"
+    schedule = _hierarchy(algorithm, params)
+    if schedule is not None and chunk_denominator(*schedule) > MAX_CHUNK_DENOMINATOR:
+        sizes, counts = map(sorted, sizes_and_counts(schedule[0]))
+        of_groups = f" and {counts} groups each" if counts != [1] else ""
+        return f"groups of sizes {sizes}{of_groups} share no common cut of the message"
+    return None
 
-    Every rank's part is reduced n - 1 times and copied n - 1 times for each of at most n chunks (ring,
-    hierarchical) or 2 (tree), times the pieces and channels that the chunks are cut into.
+
+def _forest_problem(params: Mapping[str, Any]) -> str | None:
+    """What the well-formed parts of a forest contradict each other in, in words."""
+    down, up = params["down"], params.get("up", params["down"])
+    if not len(params["weights"]) == len(down) == len(up):
+        return f"forest has {len(params['weights'])} weights, {len(down)} trees down and {len(up)} trees up"
+    for index, (parents_down, parents_up) in enumerate(zip(down, up, strict=True)):
+        if parents_down.index(-1) != parents_up.index(-1):
+            return f"down[{index}] and up[{index}] have different roots"
+    return None
+
+
+def _num_ranks_of_schedule(algorithm: str, params: Mapping[str, Any], num_ranks: int) -> int:
+    """How many ranks an algorithm's schedule is for; 0 where it has none."""
+    if algorithm in SCHEDULE_ALGORITHMS:
+        return num_ranks
+    schedule = _hierarchy(algorithm, params)
+    return 0 if schedule is None else sum(len(group) for outer in schedule[0] for group in outer)
+
+
+def _num_transfers(algorithm: str, params: Mapping[str, Any], num_ranks: int) -> int:
+    """The length of an algorithm's schedule; 0 for what has none.
+
+    Every rank's part is reduced n - 1 times and copied n - 1 times for each of n chunks (ring) or 2 (tree),
+    times the pieces and channels that the chunks are cut into.
     """
     pieces = params.get("pieces", 1)
-    if algorithm in ("ring", "hierarchical"):
+    if algorithm == "ring":
         return int(2 * (num_ranks - 1) * num_ranks * params.get("channels", 1) * pieces)
     if algorithm == "double_binary_tree":
         return int(4 * (num_ranks - 1) * pieces)
-    return 0
+    if algorithm == "forest":
+        return int(2 * (num_ranks - 1) * len(params["weights"]) * pieces)
+    if algorithm == "parameter_server":
+        return int(2 * (num_ranks - 1) * len(params.get("servers", range(num_ranks))))
+    if algorithm in ("swing", "torus"):
+        return int(4 * (num_ranks - 1) * num_ranks)
+    schedule = _hierarchy(algorithm, params)
+    return 0 if schedule is None else num_transfers(*schedule)
+
+
+def _hierarchy(algorithm: str, params: Mapping[str, Any]) -> tuple[Nested, str, int] | None:
+    """Groups, across and pieces of the hierarchical schedule that an algorithm runs, or None."""
+    if algorithm == "hierarchical":
+        return nested(params["groups"]), params.get("across", "ring"), params.get("pieces", 1)
+    if algorithm == "shm_hierarchical" and has_three_levels(params["groups"]):
+        return outer_groups(nested(params["groups"])), "ring", params.get("pieces", 1)
+    return None

@@ -309,7 +309,7 @@ def _certificate(value: Value) -> Certificate:
 def _context(value: Value) -> Context:
     members = value.members(
         ("created", "topotune_version", "seed", "budget_s", "elapsed_s"),
-        ("versions",),
+        ("versions", "network", "interface"),
     )
     return Context(
         created=members["created"].text(),
@@ -323,4 +323,6 @@ def _context(value: Value) -> Context:
             lambda versions: {name: version.text() for name, version in versions.mapping(256).items()},
             {},
         ),
+        network=_nullable(members, "network", Value.text),
+        interface=_nullable(members, "interface", lambda interface: interface.text(max_length=256)),
     )

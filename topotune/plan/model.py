@@ -277,6 +277,9 @@ class Context:
         budget_s: the time that tuning was allowed.
         elapsed_s: the time that it took.
         versions: of the libraries in use.
+        network: which network interfaces the nodes used, and why, in words; None on one node.
+        interface: what GLOO_SOCKET_IFNAME must say for the same, where gloo by itself takes another interface
+            and all nodes used one name; else None.
     """
 
     created: str
@@ -285,6 +288,8 @@ class Context:
     budget_s: float
     elapsed_s: float
     versions: dict[str, str] = field(default_factory=dict)
+    network: str | None = None
+    interface: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

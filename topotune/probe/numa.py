@@ -1,8 +1,11 @@
 """NUMA nodes, from /sys/devices/system/node."""
 
+import os
 import re
+from collections.abc import Set
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from topotune.probe.kernel_text import parse_cpulist, parse_mem_total
@@ -51,6 +54,18 @@ def read_numa(tree: Tree) -> tuple[NumaNode, ...]:
             continue
         nodes.append(node)
     return tuple(nodes)
+
+
+def own_numa_node(root: Path = Path("/"), cpus: Set[int] | None = None) -> int | None:
+    """The NUMA node that holds all CPUs on which this process may run; None where several do, or none says.
+
+    Args:
+        root: of the machine.
+        cpus: on which it may run; None asks the kernel.
+    """
+    allowed = frozenset(os.sched_getaffinity(0) if cpus is None else cpus)
+    homes = [node.index for node in read_numa(Tree(root)) if node.cpus and allowed <= node.cpus]
+    return homes[0] if len(homes) == 1 else None
 
 
 def parse_distances(text: str, indices: list[int]) -> dict[int, int]:

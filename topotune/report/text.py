@@ -3,11 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from topotune.links import link_classes
+from topotune.links import Structure, infer_structure, link_classes
 from topotune.links.measurement import Measurement
 from topotune.links.model import LinkModel
+from topotune.links.network import fault_in_words, nodes_in_words
+from topotune.plan.grouping import groups_in_words
 from topotune.plan.model import DEFAULT_ALGORITHM, Group, LinkClass, Plan, Row
-from topotune.units import format_bytes, format_rate, format_seconds
+from topotune.units import format_bit_rate, format_bytes, format_rate, format_seconds
+
+_SHOWN_RANKS = 32
 
 
 def align(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> str:
@@ -28,16 +32,15 @@ def describe_algorithm(algorithm: str, params: Mapping[str, Any]) -> str:
     """``ring, channels 2``: an algorithm with its parameters, short."""
     parts = [algorithm]
     for name, value in sorted(params.items()):
-        if isinstance(value, list):
-            inner = (
-                " | ".join(" ".join(map(str, group)) for group in value)
-                if value and isinstance(value[0], list)
-                else value
-            )
-            parts.append(f"{name} {inner}")
-        else:
-            parts.append(f"{name} {value}")
+        shown = groups_in_words(value) if name == "groups" else value
+        parts.append(f"{name} {shown}")
     return ", ".join(parts)
+
+
+def ranks_in_order(order: Sequence[int]) -> str:
+    """``0 4 1 5``; a long one is cut."""
+    shown = " ".join(map(str, order[:_SHOWN_RANKS]))
+    return f"{shown} … ({len(order)} in all)" if len(order) > _SHOWN_RANKS else shown
 
 
 def describe_range(row: Row) -> str:
@@ -105,6 +108,15 @@ def describe_plan(plan: Plan) -> str:
         f"plan for {hard.world_size} ranks ({'+'.join(map(str, hard.ranks_per_node))} per node), "
         f"{hard.collective_library}; made {context.created} in {context.elapsed_s:.0f} s"
     ]
+    if context.network is not None:
+        parts.append(f"network: {context.network}")
+    if context.interface is not None:
+        parts.append(
+            f"gloo by itself takes another: run the job with GLOO_SOCKET_IFNAME={context.interface}, which\n"
+            "  topotune run sets"
+        )
+    if plan.rank_order is not None:
+        parts.append(f"ranks by position: {ranks_in_order(plan.rank_order)}; groups are of positions")
     if plan.links:
         parts.append(describe_links(plan.links))
     parts.extend(describe_group(group) for group in plan.groups)
@@ -152,13 +164,67 @@ def describe_measurement(measurement: Measurement, model: LinkModel) -> str:
     parts.extend(
         f"  shared: {shared.name}, {format_rate(shared.capacity_bytes_per_s)}" for shared in model.shared
     )
+    if num_nodes > 1 and (measurement.flow_tests or measurement.round_trips):
+        parts.append(describe_network(infer_structure(measurement), measurement.node_names))
     parts.extend(f"warning: {warning}" for warning in measurement.warnings)
+    return "\n".join(parts)
+
+
+def describe_network(structure: Structure, node_names: Sequence[str]) -> str:
+    """Racks with their uplinks, or why there are none, and what is slow."""
+    parts = ["network"]
+    if structure.groups:
+        rows = []
+        for group in structure.groups:
+            for direction, uplink in (("sending", group.sending), ("receiving", group.receiving)):
+                name = f"{group.name}, {direction}"
+                nodes = nodes_in_words(group.nodes, node_names).partition(" ")[2]
+                if uplink is None:
+                    rows.append([name, nodes, "carries all", "–", "–"])
+                else:
+                    low, high = (format_bit_rate(rate) for rate in uplink.capacity_ci_bytes_per_s)
+                    capacity = format_bit_rate(uplink.capacity_bytes_per_s)
+                    rows.append([name, nodes, capacity, f"{low} … {high}", f"{uplink.oversubscription:.1f}"])
+        header = ["uplink of", "nodes", "capacity", "95 % interval", "oversubscribed"]
+        parts.append(align(header, rows, left=(0, 1)))
+    else:
+        parts.append(f"  {structure.no_groups}")
+    parts.extend(
+        f"  slow: {fault_in_words(fault, node_names)}, {format_bit_rate(fault.rate_bytes_per_s)} where its "
+        f"class has {format_bit_rate(fault.class_bytes_per_s)} ({fault.num_slow} of {fault.num_runs} runs)"
+        for fault in structure.faults
+    )
+    if structure.unplaced:
+        parts.append(f"  not placed: {nodes_in_words(structure.unplaced, node_names)}")
+    return "\n".join(parts)
+
+
+def describe_check(document: dict[str, Any]) -> str:
+    """Each finding with its figures and what to look at, the gravest first."""
+    num_ranks, num_nodes = document["num_ranks"], len(document["node_names"])
+    parts = [
+        f"{num_ranks} rank{'s' if num_ranks > 1 else ''} on {num_nodes} node{'s' if num_nodes > 1 else ''}"
+    ]
+    if not document["findings"]:
+        parts.append("nothing was found")
+    for finding in document["findings"]:
+        parts.append(f"{finding['severity']}: {finding['code']}, {finding['where']}")
+        parts.append(f"  {finding['evidence']}")
+        if finding["cost_percent"] is not None:
+            parts.append(
+                f"  the best allreduce would take {finding['cost_percent']:.0f} % less time without it"
+            )
+        parts.append(f"  {finding['advice']}")
+    parts.extend(f"warning: {warning}" for warning in document["warnings"])
     return "\n".join(parts)
 
 
 def describe_predictions(document: dict[str, Any]) -> str:
     """One line a message size and algorithm, fastest first, at most five a size."""
     parts = []
+    if document["rank_order"] is not None:
+        order = ranks_in_order(document["rank_order"])
+        parts.append(f"ranks by position: {order}; groups are of positions, the default is as numbered")
     for size in document["sizes"]:
         parts.append(f"allreduce of {format_bytes(size['message_bytes'])}")
         ranked = sorted(size["predictions"], key=lambda prediction: float(prediction["time_s"]))

@@ -12,7 +12,6 @@ from topotune.schedule.model import IntColumn, Params, Schedule
 MAX_RANKS = 4096
 MAX_PIECES = 1024
 MAX_TRANSFERS = 2**22
-MAX_CHUNK_DENOMINATOR = 2**62
 
 IntArray = npt.NDArray[np.int64]
 

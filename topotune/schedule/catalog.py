@@ -5,21 +5,29 @@ from functools import lru_cache
 from typing import Any, Final
 
 from topotune.errors import UsageError, WrongResultError
+from topotune.plan.algorithms import MAX_SCHEDULE_RANKS, check_params
 from topotune.schedule.doubling import halving_doubling, recursive_doubling
+from topotune.schedule.forest import forest
 from topotune.schedule.hierarchical import check_groups, hierarchical
 from topotune.schedule.model import Params, Schedule
+from topotune.schedule.negabinary import bine, swing
+from topotune.schedule.parameter_server import parameter_server
 from topotune.schedule.ring import ring
+from topotune.schedule.torus import torus
 from topotune.schedule.tree import double_binary_tree
 from topotune.schedule.verify import verify
-
-MAX_MATERIALIZED_RANKS = 512
 
 PARAMS_OF_ALGORITHM: Final[dict[str, frozenset[str]]] = {
     "ring": frozenset({"channels", "pieces"}),
     "double_binary_tree": frozenset({"pieces"}),
     "recursive_doubling": frozenset(),
     "halving_doubling": frozenset(),
+    "swing": frozenset(),
+    "bine": frozenset(),
+    "torus": frozenset({"rows"}),
+    "parameter_server": frozenset({"servers"}),
     "hierarchical": frozenset({"groups", "across", "pieces"}),
+    "forest": frozenset({"weights", "down", "up", "pieces"}),
 }
 
 
@@ -44,11 +52,9 @@ def build(algorithm: str, params: Params, num_ranks: int) -> Schedule:
     if (
         not isinstance(num_ranks, int)
         or isinstance(num_ranks, bool)
-        or not 1 <= num_ranks <= MAX_MATERIALIZED_RANKS
+        or not 1 <= num_ranks <= MAX_SCHEDULE_RANKS
     ):
-        raise UsageError(
-            f"schedules are built for 1 to {MAX_MATERIALIZED_RANKS} ranks, not {num_ranks!r:.100}"
-        )
+        raise UsageError(f"schedules are built for 1 to {MAX_SCHEDULE_RANKS} ranks, not {num_ranks!r:.100}")
     try:
         key = json.dumps(dict(params), sort_keys=True)
     except (TypeError, ValueError) as error:
@@ -75,8 +81,18 @@ def _generate(algorithm: str, params: dict[str, Any], num_ranks: int) -> Schedul
         return recursive_doubling(num_ranks)
     if algorithm == "halving_doubling":
         return halving_doubling(num_ranks)
-    groups = check_groups(params.get("groups"))
-    named = sum(map(len, groups))
-    if named != num_ranks:
-        raise UsageError(f"hierarchical: groups names {named} ranks, the schedule is for {num_ranks}")
+    if algorithm == "swing":
+        return swing(num_ranks)
+    if algorithm == "bine":
+        return bine(num_ranks)
+    if algorithm == "torus":
+        return torus(num_ranks, **{"rows": None, **params})
+    if algorithm == "parameter_server":
+        return parameter_server(num_ranks, **params)
+    if algorithm == "forest":
+        problem = check_params(algorithm, params, num_ranks)
+        if problem:
+            raise UsageError(f"forest: {problem}")
+        return forest(**params)
+    check_groups(params.get("groups"), num_ranks)
     return hierarchical(**params)

@@ -11,7 +11,8 @@ from typing import Any, Final
 import numpy as np
 
 from topotune.documents import Migrations, Value, document_of, parse_json, read_bytes
-from topotune.schedule.assemble import MAX_CHUNK_DENOMINATOR, MAX_RANKS, MAX_TRANSFERS
+from topotune.plan.grouping import MAX_CHUNK_DENOMINATOR
+from topotune.schedule.assemble import MAX_RANKS, MAX_TRANSFERS
 from topotune.schedule.model import SCHEMA, SCHEMA_VERSION, IntColumn, ParamValue, Schedule
 from topotune.schedule.verify import MAX_CELLS, verify
 
@@ -94,14 +95,24 @@ def _integers(value: Value, max_items: int, maximum: int, what: str) -> list[int
 
 
 def _param(value: Value) -> ParamValue:
-    """A number, text or truth value, or a list of ranks, or of lists of ranks."""
+    """A number, text or truth value, or ranks in lists, in lists of lists, or one level deeper."""
     if isinstance(value.raw, bool):
         return value.raw
     if isinstance(value.raw, str):
         return value.text()
     if isinstance(value.raw, list):
+        if not _holds_lists(value):
+            return _ranks(value)
         items = value.items(MAX_RANKS)
-        if items and isinstance(items[0].raw, list):
-            return [_integers(item, MAX_RANKS, MAX_RANKS - 1, "ranks") for item in items]
-        return _integers(value, MAX_RANKS, MAX_RANKS - 1, "ranks")
+        if not _holds_lists(items[0]):
+            return [_ranks(item) for item in items]
+        return [[_ranks(inner) for inner in item.items(MAX_RANKS)] for item in items]
     return value.number(-(2**53), 2**53)
+
+
+def _holds_lists(value: Value) -> bool:
+    return isinstance(value.raw, list) and bool(value.raw) and isinstance(value.raw[0], list)
+
+
+def _ranks(value: Value) -> list[int]:
+    return _integers(value, MAX_RANKS, MAX_RANKS - 1, "ranks")

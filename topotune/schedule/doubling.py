@@ -9,6 +9,7 @@ Source: Rabenseifner, "Optimization of collective reduction operations", 2004; T
 
 import numpy as np
 
+from topotune.plan.grouping import num_folded
 from topotune.schedule.assemble import MAX_RANKS, assemble, check_count, check_num_transfers
 from topotune.schedule.model import Schedule
 from topotune.schedule.phases import (
@@ -17,7 +18,6 @@ from topotune.schedule.phases import (
     exchange_doubling,
     fold_in,
     fold_out,
-    num_folded,
     reduce_scatter_halving,
 )
 

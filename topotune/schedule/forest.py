@@ -15,6 +15,7 @@ from itertools import accumulate
 import numpy as np
 
 from topotune.errors import UsageError
+from topotune.plan.algorithms import MAX_TREES, MAX_WEIGHT, tree_problem
 from topotune.schedule.assemble import (
     MAX_PIECES,
     MAX_RANKS,
@@ -25,9 +26,6 @@ from topotune.schedule.assemble import (
 )
 from topotune.schedule.model import COPY, REDUCE, Params, Schedule
 from topotune.schedule.tree import receive_steps, send_steps
-
-MAX_TREES = 1024
-MAX_WEIGHT = 2**20
 
 
 def forest(
@@ -87,19 +85,8 @@ def forest(
 
 def _checked_tree(way: str, index: int, parents: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """The parents as an array, if they make one tree over all ranks."""
-    num_ranks = len(parents)
-    check_count("forest: the number of ranks", num_ranks, MAX_RANKS)
-    for rank, parent in enumerate(parents):
-        if not isinstance(parent, int) or isinstance(parent, bool) or not -1 <= parent < num_ranks:
-            raise UsageError(f"forest: {way}[{index}] gives rank {rank} the parent {parent!r:.100}")
-    array = np.asarray(parents, dtype=np.int64)
-    roots = np.flatnonzero(array < 0)
-    if len(roots) != 1:
-        raise UsageError(f"forest: {way}[{index}] has {len(roots)} roots, not one")
-    above = np.where(array < 0, roots[0], array)
-    for _ in range(num_ranks.bit_length()):  # as many doublings as the longest way has bits
-        above = above[above]
-    if (above != roots[0]).any():
-        lost = int(np.flatnonzero(above != roots[0])[0])
-        raise UsageError(f"forest: {way}[{index}] leads rank {lost} in a circle")
-    return array
+    check_count("forest: the number of ranks", len(parents), MAX_RANKS)
+    problem = tree_problem(list(parents), len(parents))
+    if problem:
+        raise UsageError(f"forest: {way}[{index}] {problem}")
+    return np.asarray(parents, dtype=np.int64)

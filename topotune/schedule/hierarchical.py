@@ -1,4 +1,4 @@
-"""Two-level allreduce for any grouping: reduce-scatter inside groups, allreduce across, all-gather inside.
+"""Allreduce for any grouping, in two or three levels: reduce-scatter, allreduce across, all-gather back.
 
 Theory of operation. Let the groups have sizes g_1 … g_k. Cutting the message at all multiples of 1/g_1, …,
 1/g_k gives shards such that every shard has exactly one owner in every group, and every rank of group j owns
@@ -10,26 +10,43 @@ the first and 0 1 1 2 of the second group. So
 2. for every shard, its k owners (one a group) allreduce it by ``across``;
 3. inside every group the shards go around the ring again.
 
+With three levels (racks of nodes of ranks) the same is done twice. Every shard is cut into slices, at all
+multiples of 1/h_1, …, 1/h_l for outer groups of h_j inner groups; between 1 and 2 the slices of a shard go
+around a ring of its owners in one outer group, and each ends at one of them; these, one an outer group,
+allreduce it in 2; and before 3 the slices go around the ring again. A link out of an outer group then carries
+least bytes, as does one out of an inner group. Two levels are the case in which every outer group has a
+single inner group, and nothing to do of its own.
+
 A shard has one reduction tree on all ranks: each group's ring builds one partial result, ``across`` joins
 these in one order for all, and the rest are copies. Shards are cut finer where ``across`` itself scatters
 (ring, halving_doubling).
 
-``pieces`` cuts the message first and sends the pieces through the three stages one behind the other, as far
-apart as the longer of the first two stages: while one piece crosses, the next is reduced inside the groups.
+``pieces`` cuts the message first and sends the pieces through the stages one behind the other, as far apart
+as the longest of them: while one piece crosses, the next is reduced inside the groups.
 
 Source: Cho et al., "BlueConnect: decomposing all-reduce for deep learning on heterogeneous network
-hierarchy", 2019.
+hierarchy", 2019, which has any number of levels.
 """
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final
 
 import numpy as np
 
 from topotune.errors import UsageError
-from topotune.schedule.assemble import (
+from topotune.plan.grouping import (
+    ACROSS,
     MAX_CHUNK_DENOMINATOR,
+    Nested,
+    chunk_denominator,
+    groups_problem,
+    nested,
+    num_folded,
+    num_transfers,
+    outer_groups,
+    parts_across,
+)
+from topotune.schedule.assemble import (
     MAX_PIECES,
     MAX_RANKS,
     IntArray,
@@ -38,7 +55,7 @@ from topotune.schedule.assemble import (
     check_count,
     check_num_transfers,
 )
-from topotune.schedule.model import Params, Schedule
+from topotune.schedule.model import Params, ParamValue, Schedule
 from topotune.schedule.phases import (
     allgather_doubling,
     allgather_ring,
@@ -47,97 +64,125 @@ from topotune.schedule.phases import (
     exchange_doubling,
     fold_in,
     fold_out,
-    num_folded,
     reduce_scatter_halving,
     reduce_scatter_ring,
 )
 
-ACROSS: Final = ("ring", "recursive_doubling", "halving_doubling")
 
-
-def hierarchical(groups: Sequence[Sequence[int]], *, across: str = "ring", pieces: int = 1) -> Schedule:
-    """Two-level allreduce over ``groups``.
+def hierarchical(
+    groups: Sequence[Sequence[int]] | Sequence[Sequence[Sequence[int]]],
+    *,
+    across: str = "ring",
+    pieces: int = 1,
+) -> Schedule:
+    """Two- or three-level allreduce over ``groups``.
 
     Args:
-        groups: a partition of the ranks 0 … n-1; sizes may differ.
-        across: ``ring``, ``recursive_doubling`` or ``halving_doubling``, among the owners of a shard.
+        groups: a partition of the ranks 0 … n-1; sizes may differ. Three levels: a list of outer groups, each
+            a list of inner groups.
+        across: ``ring``, ``recursive_doubling`` or ``halving_doubling``, among the owners of a shard, one of
+            each (outer) group.
         pieces: that the message is cut in, 1 to 1024.
 
     Raises:
         UsageError: no partition of 0 … n-1, another ``across``, a count out of range, too many transfers, or
             sizes with no usable common multiple.
     """
-    members = check_groups(groups)
+    outer = check_groups(groups)
     if across not in ACROSS:
         raise UsageError(f"across is {across!r}, not one of {', '.join(ACROSS)}")
     check_count("pieces", pieces, MAX_PIECES)
-    num_ranks = sum(map(len, members))
-    num_parts = _num_parts(across, len(members))
-    shard_bounds, shard_owners = common_cuts([len(group) for group in members])
-    denominator = shard_bounds[-1] * num_parts * pieces
-    if denominator > MAX_CHUNK_DENOMINATOR:
+    inner = [group for part in outer for group in part]
+    num_ranks = sum(map(len, inner))
+    if chunk_denominator(outer, across, pieces) > MAX_CHUNK_DENOMINATOR:
         raise UsageError(
-            f"groups of sizes {sorted({len(group) for group in members})} share no common cut of the message",
+            f"groups of sizes {sorted({len(group) for group in inner})} share no common cut of the message",
             hint="use groups of fewer different sizes",
         )
-    num_chunks = pieces * (len(shard_bounds) - 1) * num_parts
-    transfers_per_chunk = 2 * (num_ranks - len(members)) + _across_transfers(across, len(members))
-    check_num_transfers(num_chunks * transfers_per_chunk, "hierarchical", num_ranks)
+    check_num_transfers(num_transfers(outer, across, pieces), "hierarchical", num_ranks)
+    num_parts = parts_across(across, len(outer))
+    shard_bounds, shard_owners = common_cuts([len(group) for group in inner])
+    slice_bounds, slice_owners = common_cuts([len(part) for part in outer])
+    # A chunk is one part of one slice of one shard of one piece.
+    shape = (pieces, len(shard_bounds) - 1, len(slice_bounds) - 1, num_parts)
     bounds = [
-        (piece * shard_bounds[-1] + begin) * num_parts + part * (end - begin)
+        ((piece * shard_bounds[-1] + begin) * slice_bounds[-1] + (end - begin) * low) * num_parts
+        + part * (end - begin) * (high - low)
         for piece in range(pieces)
         for begin, end in pairwise(shard_bounds)
+        for low, high in pairwise(slice_bounds)
         for part in range(num_parts)
     ]
-    owners = np.tile(np.repeat(shard_owners, num_parts, axis=1), pieces)
-    part = np.tile(np.arange(num_parts), num_chunks // num_parts)
-    chunks = np.arange(num_chunks)
-    piece_of_chunk = chunks // (num_chunks // pieces)
+    denominator = pieces * shard_bounds[-1] * slice_bounds[-1] * num_parts
+    chunks = np.arange(len(bounds))
+    piece, shard, slice_, part_of_chunk = np.unravel_index(chunks, shape)
 
-    inside_steps = max(len(group) for group in members) - 1
-    across_steps = _across_steps(across, len(members))
-    first_step = piece_of_chunk * max(inside_steps, across_steps, 1)
+    inner_steps = max(len(group) for group in inner) - 1
+    outer_steps = max(len(part) for part in outer) - 1
+    across_steps = _across_steps(across, len(outer))
+    at_inner = piece * max(inner_steps, outer_steps, across_steps, 1)
+    at_outer = at_inner + inner_steps
+    at_across = at_outer + outer_steps
+    back_outer = at_across + across_steps
     parts: list[Transfers] = []
-    for group, owner in zip(members, owners, strict=True):
-        inside = np.asarray(group)[:, None]
-        parts.append(reduce_scatter_ring(inside, owner, chunks, first_step=first_step))
-        parts.append(
-            allgather_ring(inside, owner, chunks, first_step=first_step + inside_steps + across_steps)
-        )
-    owner_ranks = np.stack([np.asarray(group)[owner] for group, owner in zip(members, owners, strict=True)])
-    parts += _allreduce_across(across, owner_ranks, part, chunks, first_step + inside_steps)
-    params: Params = {"groups": [list(group) for group in members], "across": across, "pieces": pieces}
+    holders: list[IntArray] = []
+    for group, owner in zip(inner, shard_owners[:, shard], strict=True):
+        members = np.asarray(group)[:, None]
+        parts.append(reduce_scatter_ring(members, owner, chunks, first_step=at_inner))
+        parts.append(allgather_ring(members, owner, chunks, first_step=back_outer + outer_steps))
+        holders.append(np.asarray(group)[owner])
+    outer_holders: list[IntArray] = []
+    for part, owner in zip(outer, slice_owners[:, slice_], strict=True):
+        members, holders = np.stack(holders[: len(part)]), holders[len(part) :]
+        parts.append(reduce_scatter_ring(members, owner, chunks, first_step=at_outer))
+        parts.append(allgather_ring(members, owner, chunks, first_step=back_outer))
+        outer_holders.append(members[owner, chunks])
+    parts += _allreduce_across(across, np.stack(outer_holders), part_of_chunk, chunks, at_across)
+    params: Params = {"groups": as_lists(outer), "across": across, "pieces": pieces}
     return assemble("hierarchical", params, num_ranks, [*bounds, denominator], parts)
 
 
-def check_groups(groups: object) -> tuple[tuple[int, ...], ...]:
-    """``groups`` as a partition of 0 … n-1.
+def check_groups(groups: object, num_ranks: int | None = None, *, most_levels: int = 3) -> Nested:
+    """``groups`` as a partition of 0 … n-1, in the form of three levels.
+
+    Args:
+        groups: anything.
+        num_ranks: n; None takes as many as ``groups`` names.
+        most_levels: 2 or 3.
 
     Raises:
         UsageError: no list of lists of whole numbers, an empty group, a rank twice, or a gap.
     """
-    if not isinstance(groups, Sequence) or isinstance(groups, str) or not groups:
-        raise UsageError(f"groups is {groups!r:.100}, not a list of lists of ranks")
-    seen: set[int] = set()
-    for group in groups:
-        if not isinstance(group, Sequence) or isinstance(group, str) or not group:
-            raise UsageError(f"a group is {group!r:.100}, not a list of ranks")
-        for rank in group:
-            if not isinstance(rank, int) or isinstance(rank, bool) or not 0 <= rank < MAX_RANKS:
-                raise UsageError(f"groups names {rank!r:.100}, which is no rank from 0 to {MAX_RANKS - 1}")
-            if rank in seen:
-                raise UsageError(f"rank {rank} is in groups twice")
-            seen.add(rank)
-    if max(seen) != len(seen) - 1:
-        missing = min(set(range(max(seen))) - seen)
-        raise UsageError(f"groups names {len(seen)} ranks up to {max(seen)}, but not rank {missing}")
-    return tuple(tuple(group) for group in groups)
+    problem = groups_problem(
+        groups, _num_named(groups) if num_ranks is None else num_ranks, most_levels=most_levels
+    )
+    if problem:
+        raise UsageError(f"groups{problem}")
+    assert isinstance(groups, Sequence)
+    return nested(groups)
 
 
-def _num_parts(across: str, num_groups: int) -> int:
-    if across == "ring":
-        return num_groups
-    return 1 if across == "recursive_doubling" else num_groups - num_folded(num_groups)
+def as_lists(groups: Nested) -> list[list[int]] | list[list[list[int]]]:
+    """Groups as they stand in plans: with two levels where every outer group has one inner group."""
+    if all(len(outer) == 1 for outer in groups):
+        return [list(group) for (group,) in groups]
+    return [[list(group) for group in outer] for outer in groups]
+
+
+def between_groups(groups: Nested, pieces: ParamValue) -> Params:
+    """Params of the schedule ``hierarchical`` that inner groups do among each other, numbered in their order.
+
+    Args:
+        groups: of three levels; its outer groups are the groups of that schedule.
+        pieces: that what a group has to exchange is cut in.
+    """
+    return {"groups": as_lists(outer_groups(groups)), "across": "ring", "pieces": pieces}
+
+
+def _num_named(groups: object) -> int:
+    if not isinstance(groups, Sequence) or isinstance(groups, str):
+        return 1
+    return min(sum(_num_named(part) for part in groups), MAX_RANKS)
 
 
 def _across_steps(across: str, num_groups: int) -> int:
@@ -146,15 +191,6 @@ def _across_steps(across: str, num_groups: int) -> int:
     exchanges = num_groups.bit_length() - 1
     folds = 2 if num_folded(num_groups) else 0
     return folds + (exchanges if across == "recursive_doubling" else 2 * exchanges)
-
-
-def _across_transfers(across: str, num_groups: int) -> int:
-    """Transfers of one chunk among its owners."""
-    if across != "recursive_doubling":
-        return 2 * (num_groups - 1)
-    folded = num_folded(num_groups)
-    inner = num_groups - folded
-    return 2 * folded + inner * (inner.bit_length() - 1)
 
 
 def _allreduce_across(

@@ -25,7 +25,7 @@ COPY: Final = 0
 REDUCE: Final = 1
 
 IntColumn = npt.NDArray[np.int32]
-ParamValue = int | float | str | bool | list[list[int]] | list[int]
+ParamValue = int | float | str | bool | list[int] | list[list[int]] | list[list[list[int]]]
 Params = Mapping[str, ParamValue]
 
 

@@ -15,6 +15,7 @@ al., "Bine trees: enhancing collective operations by optimizing communication lo
 """
 
 import numpy as np
+import numpy.typing as npt
 
 from topotune.schedule.assemble import (
     MAX_RANKS,
@@ -51,10 +52,10 @@ def swing(num_ranks: int) -> Schedule:
     reaches = _reaches(partners)
     for level, partner in enumerate(partners):
         giver, chunk = np.nonzero(owned & reaches[level + 1][partner])
-        ends = inner[giver, 0], inner[partner[giver], 0]
-        scatter.append(Transfers(start + level, *ends, chunk, REDUCE))
+        gives, takes = inner[giver, 0], inner[partner[giver], 0]
+        scatter.append(Transfers(start + level, gives, takes, chunk, REDUCE))
         back = start + 2 * len(partners) - 1 - level
-        gather.append(Transfers(back, *ends[::-1], chunk, COPY))
+        gather.append(Transfers(back, takes, gives, chunk, COPY))
         owned &= reaches[level + 1]
     end = start + 2 * len(partners)
     parts = [fold_in(members, chunks), *scatter, *gather, fold_out(members, chunks, first_step=end)]
@@ -98,11 +99,9 @@ def _members(num_ranks: int) -> tuple[IntArray, IntArray]:
     return members, core(members)
 
 
-def _reaches(partners: list[IntArray]) -> list[IntArray]:
+def _reaches(partners: list[IntArray]) -> list[npt.NDArray[np.bool_]]:
     """``[level][rank, other]``: whether a rank meets another, itself or through others, from a level on."""
-    reach = np.eye(1 << len(partners), dtype=np.bool_)
-    reaches = [reach]
+    reaches: list[npt.NDArray[np.bool_]] = [np.eye(1 << len(partners), dtype=np.bool_)]
     for partner in reversed(partners):
-        reach = reach | reach[partner]
-        reaches.append(reach)
+        reaches.append(reaches[-1] | reaches[-1][partner])
     return reaches[::-1]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from topotune.plan.grouping import num_folded
 from topotune.schedule.assemble import IntArray, Transfers
 from topotune.schedule.model import COPY, REDUCE
 
@@ -70,11 +71,6 @@ def _hops(members: IntArray, chunks: IntArray) -> tuple[int, IntArray, IntArray]
     hop = np.arange(num_members - 1)[:, None]
     column = np.zeros(1, dtype=np.int64) if num_columns == 1 else np.arange(len(chunks))
     return num_members, hop, column
-
-
-def num_folded(num_members: int) -> int:
-    """How many members must be folded into others to leave a power of two."""
-    return num_members - (1 << (num_members.bit_length() - 1))
 
 
 def core(members: IntArray) -> IntArray:

@@ -22,7 +22,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from topotune.schedule.assemble import MAX_CHUNK_DENOMINATOR, MAX_TRANSFERS, IntArray
+from topotune.plan.grouping import MAX_CHUNK_DENOMINATOR
+from topotune.schedule.assemble import MAX_TRANSFERS, IntArray
 from topotune.schedule.model import COPY, REDUCE, IntColumn, Schedule
 
 # Cells of the (rank, chunk) table: 2**25 take 128 MiB.

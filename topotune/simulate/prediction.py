@@ -20,7 +20,7 @@ what it costs is a latency for every further step.
 On uniform links α + β·bytes this gives the textbook formulae exactly (ring 2(n-1)(α + βm/n), and so on).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topotune.errors import UsageError
-from topotune.links.model import LinkModel
+from topotune.links.model import LinkModel, Pair, PairsAcross
 from topotune.schedule.model import REDUCE, Schedule
 
 FloatArray = npt.NDArray[np.float64]
@@ -151,7 +151,7 @@ class _Messages:
         self.message_of_row = np.cumsum(new_message) - 1
         self.fraction = np.add.reduceat(row_fraction, self.first_row)
         step, channel, src, dst = (column[self.first_row] for column in (step, channel, src, dst))
-        self.link_class = np.asarray(model.pair_class, dtype=np.int64)[src, dst]
+        self.link_class = _classes(model, src, dst)
         self.sending = _Grouping.by(step * num_ranks + src)
         self.receiving = _Grouping.by(step * num_ranks + dst)
         self.shared_s_per_byte = _shared_load(model, step, src, dst, self.fraction)
@@ -213,15 +213,33 @@ class _Messages:
             )
 
 
+def _classes(model: LinkModel, src: IntArray, dst: IntArray) -> IntArray:
+    """The class of each pair. Of many ranks a few are looked up, rather than all made an array."""
+    if 8 * len(src) > model.num_ranks**2:
+        found: IntArray = np.asarray(model.pair_class, dtype=np.int64)[src, dst]
+        return found
+    pairs = zip(src.tolist(), dst.tolist(), strict=True)
+    return np.fromiter((model.pair_class[a][b] for a, b in pairs), dtype=np.int64, count=len(src))
+
+
 def _shared_load(
     model: LinkModel, step: IntArray, src: IntArray, dst: IntArray, fraction: FloatArray
 ) -> FloatArray:
     """Seconds per byte of the whole message that each transfer's busiest capacity takes in its step."""
     load = np.zeros(len(step))
-    pair = src * model.num_ranks + dst
     for capacity in model.shared:
-        loading = np.asarray([a * model.num_ranks + b for a, b in capacity.pairs], dtype=np.int64)
-        mine = np.flatnonzero(np.isin(pair, loading))
+        mine = np.flatnonzero(_loads(capacity.pairs, src, dst, model.num_ranks))
         in_step = np.bincount(step[mine], weights=fraction[mine], minlength=int(step[-1]) + 1)
         load[mine] = np.maximum(load[mine], in_step[step[mine]] / capacity.capacity_bytes_per_s)
     return load
+
+
+def _loads(pairs: Set[Pair], src: IntArray, dst: IntArray, num_ranks: int) -> npt.NDArray[np.bool_]:
+    """Which of the transfers are between one of the pairs."""
+    if isinstance(pairs, PairsAcross):
+        is_member = np.zeros(num_ranks, dtype=np.bool_)
+        is_member[list(pairs.members)] = True
+        inside, outside = (src, dst) if pairs.leaving else (dst, src)
+        return is_member[inside] & ~is_member[outside]
+    loading = np.fromiter((a * num_ranks + b for a, b in pairs), dtype=np.int64, count=len(pairs))
+    return np.isin(src * num_ranks + dst, loading)

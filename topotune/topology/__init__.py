@@ -2,7 +2,7 @@
 
 from topotune.topology.document import topology_from_bytes, topology_from_document, topology_to_document
 from topotune.topology.fingerprint import structure_hash
-from topotune.topology.model import Link, PcieLink, Source, Topology, Vertex
+from topotune.topology.model import Link, NvlinkPort, Pair, PcieLink, Source, Topology, Vertex
 from topotune.topology.overview import summary
 from topotune.topology.paths import Paths
 from topotune.topology.rates import nvlink_bandwidth_bytes_per_s, pcie_bandwidth_bytes_per_s
@@ -10,6 +10,8 @@ from topotune.topology.text import render
 
 __all__ = [
     "Link",
+    "NvlinkPort",
+    "Pair",
     "Paths",
     "PcieLink",
     "Source",

@@ -19,7 +19,10 @@ from topotune.topology.model import (
     SCHEMA_VERSION,
     Link,
     LinkKind,
+    NvlinkPort,
     Origin,
+    Pair,
+    PairPath,
     PcieLink,
     Source,
     Topology,
@@ -32,14 +35,20 @@ MAX_LINKS: Final = 1_000_000
 MAX_RANKS: Final = 200_000
 MAX_WARNINGS: Final = 10_000
 MAX_FACTS: Final = 1_000
+MAX_PAIRS: Final = 1_000_000
+MAX_ATTRIBUTES: Final = 256
+_MAX_PORTS = 1_024
 _MAX_INDEX = 2**31 - 1
 
 _VERTEX_KEYS = tuple(each.name for each in fields(Vertex))
 _LINK_KEYS = tuple(each.name for each in fields(Link))
 _PCIE_KEYS = tuple(each.name for each in fields(PcieLink))
+_PORT_KEYS = tuple(each.name for each in fields(NvlinkPort))
+_PAIR_KEYS = tuple(each.name for each in fields(Pair))
 _VERTEX_KINDS = get_args(VertexKind)
 _LINK_KINDS = get_args(LinkKind)
 _ORIGINS = get_args(Origin)
+_PAIR_PATHS = get_args(PairPath)
 
 
 def topology_to_document(topology: Topology) -> dict[str, Any]:
@@ -53,10 +62,10 @@ def topology_to_document(topology: Topology) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "source": source,
         "vertices": [_vertex_to_document(vertex) for vertex in topology.vertices],
-        "links": [
-            _without_unknown({key: getattr(link, key) for key in _LINK_KEYS}) for link in topology.links
-        ],
+        "links": [_link_to_document(link) for link in topology.links],
     }
+    if topology.pairs:
+        document["pairs"] = [_plain(pair, _PAIR_KEYS) for pair in topology.pairs]
     if topology.ranks:
         document["ranks"] = list(topology.ranks)
     document["warnings"] = list(topology.warnings)
@@ -94,11 +103,12 @@ def topology_from_document(document: Any, source: str) -> Topology:
 def _from_value(value: Value) -> Topology:
     header = ("schema", "schema_version")
     document = document_of(value, SCHEMA, SCHEMA_VERSION)
-    parts = document.members((*header, "vertices", "links", "source"), ("ranks", "warnings"))
+    parts = document.members((*header, "vertices", "links", "source"), ("ranks", "warnings", "pairs"))
     vertices = tuple(_vertex(item) for item in parts["vertices"].items(MAX_VERTICES, what="vertices"))
     links = tuple(_link(item) for item in parts["links"].items(MAX_LINKS, what="links"))
     ranks = parts["ranks"].items(MAX_RANKS, what="ranks") if "ranks" in parts else []
     warnings = parts["warnings"].items(MAX_WARNINGS, what="warnings") if "warnings" in parts else []
+    pairs = parts["pairs"].items(MAX_PAIRS, what="pairs") if "pairs" in parts else []
     try:
         return Topology(
             vertices=vertices,
@@ -106,6 +116,7 @@ def _from_value(value: Value) -> Topology:
             source=_source(parts["source"]),
             ranks=tuple(item.text() for item in ranks),
             warnings=tuple(item.text() for item in warnings),
+            pairs=tuple(_pair(item) for item in pairs),
         )
     except InputFileError:
         raise
@@ -114,14 +125,30 @@ def _from_value(value: Value) -> Topology:
 
 
 def _vertex_to_document(vertex: Vertex) -> dict[str, Any]:
-    document = _without_unknown({key: getattr(vertex, key) for key in _VERTEX_KEYS})
+    document = _plain(vertex, _VERTEX_KEYS)
     if vertex.pcie is not None:
-        document["pcie"] = _without_unknown({key: getattr(vertex.pcie, key) for key in _PCIE_KEYS})
+        document["pcie"] = _plain(vertex.pcie, _PCIE_KEYS)
+    if vertex.nvlink_ports is not None:
+        document["nvlink_ports"] = [_plain(port, _PORT_KEYS) for port in vertex.nvlink_ports]
+    if vertex.mig_instances is not None:
+        document["mig_instances"] = list(vertex.mig_instances)
     return document
 
 
+def _link_to_document(link: Link) -> dict[str, Any]:
+    document = _plain(link, _LINK_KEYS)
+    if link.bandwidth_ci_bytes_per_s is not None:
+        document["bandwidth_ci_bytes_per_s"] = list(link.bandwidth_ci_bytes_per_s)
+    return document
+
+
+def _plain(value: Vertex | Link | Pair | PcieLink | NvlinkPort, keys: tuple[str, ...]) -> dict[str, Any]:
+    """Fields as members, in order, without those that say nothing."""
+    return _without_unknown({key: getattr(value, key) for key in keys})
+
+
 def _without_unknown(document: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in document.items() if value is not None}
+    return {key: value for key, value in document.items() if value is not None and value != {}}
 
 
 def _vertex(value: Value) -> Vertex:
@@ -141,6 +168,18 @@ def _vertex(value: Value) -> Vertex:
                 vertex[key] = item.optional(_positive)
             case "pcie":
                 vertex[key] = item.optional(_pcie)
+            case "mig":
+                vertex[key] = item.optional(Value.boolean)
+            case "nvlink_ports":
+                vertex[key] = item.optional(
+                    lambda known: tuple(_port(port) for port in known.items(_MAX_PORTS, what="NVLinks"))
+                )
+            case "mig_instances":
+                vertex[key] = item.optional(
+                    lambda known: tuple(slice_.text() for slice_ in known.items(_MAX_PORTS, what="slices"))
+                )
+            case "attributes":
+                vertex[key] = _texts(item)
             case _:
                 vertex[key] = item.optional(Value.text)
     return Vertex(**vertex)
@@ -173,9 +212,39 @@ def _link(value: Value) -> Link:
                 link[key] = item.optional(lambda known: known.integer(0, _MAX_INDEX))
             case "latency_s":
                 link[key] = item.optional(Value.number)
+            case "bandwidth_ci_bytes_per_s":
+                link[key] = item.optional(_interval)
+            case "attributes":
+                link[key] = _texts(item)
             case _:
                 link[key] = item.optional(_positive)
     return Link(**link)
+
+
+def _port(value: Value) -> NvlinkPort:
+    found = value.members(("link", "active"), ("bandwidth_bytes_per_s",))
+    rate = found["bandwidth_bytes_per_s"].optional(_positive) if "bandwidth_bytes_per_s" in found else None
+    return NvlinkPort(
+        link=found["link"].integer(0, _MAX_INDEX),
+        active=found["active"].boolean(),
+        bandwidth_bytes_per_s=rate,
+    )
+
+
+def _pair(value: Value) -> Pair:
+    found = value.members(("a", "b"), ("path", "nvlinks", "p2p"))
+    pair: dict[str, Any] = {"a": found["a"].text(), "b": found["b"].text()}
+    if "path" in found:
+        pair["path"] = found["path"].optional(lambda known: known.text(one_of=_PAIR_PATHS))
+    if "nvlinks" in found:
+        pair["nvlinks"] = found["nvlinks"].optional(lambda known: known.integer(0, _MAX_INDEX))
+    if "p2p" in found:
+        pair["p2p"] = _texts(found["p2p"])
+    return Pair(**pair)
+
+
+def _texts(value: Value) -> dict[str, str]:
+    return {key: item.text() for key, item in value.mapping(MAX_ATTRIBUTES).items()}
 
 
 def _source(value: Value) -> Source:
@@ -199,6 +268,11 @@ def _fact(value: Value) -> str | int | float | bool | None:
 
 def _positive(value: Value) -> float:
     return value.number(above=True)
+
+
+def _interval(value: Value) -> tuple[float, float]:
+    low, high = value.items(2, min_items=2, what="ends")
+    return low.number(above=True), high.number(above=True)
 
 
 def _lanes(value: Value) -> int:

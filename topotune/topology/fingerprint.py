@@ -13,8 +13,9 @@ def structure_hash(topology: Topology) -> str:
     """16 hexadecimal digits that depend on what is joined to what, and on nothing else.
 
     Counted in: kinds, models, rates of network ports, link layers, what PCI Express links could do, and
-    kinds, lanes and NUMA distances of links. Left out: names, addresses, numbering and order (a renamed or
-    renumbered machine is the same), memory sizes, states, and anything measured.
+    kinds, lanes and NUMA distances of links, and what is said of pairs. Left out: names, addresses,
+    numbering and order (a renamed or renumbered machine is the same), memory sizes, states, and anything
+    measured.
 
     The method is colour refinement: each vertex starts with a colour of its own properties and takes in its
     neighbours' colours until no two vertices of one colour come apart any more. Equal structures give equal
@@ -29,6 +30,10 @@ def structure_hash(topology: Topology) -> str:
         label = _label(link)
         neighbours[link.src].append((f"to {label}", link.dst))
         neighbours[link.dst].append((f"from {label}", link.src))
+    for pair in topology.pairs:
+        said = f"said {pair.path} {pair.nvlinks}"
+        neighbours[pair.a].append((said, pair.b))
+        neighbours[pair.b].append((said, pair.a))
     num_classes = 0
     for _ in range(_MAX_ROUNDS):
         if len(set(colours.values())) == num_classes:

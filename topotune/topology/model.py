@@ -10,9 +10,12 @@ from typing import Literal
 SCHEMA = "topotune/topology"
 SCHEMA_VERSION = 1
 
-VertexKind = Literal["gpu", "cpu", "numa", "pcie-switch", "pcie-root", "nvswitch", "nic", "switch"]
+VertexKind = Literal[
+    "gpu", "cpu", "numa", "pcie-switch", "pcie-root", "pci-device", "nvswitch", "nic", "switch"
+]
 LinkKind = Literal["nvlink", "pcie", "numa", "infiniband", "roce", "efa", "ethernet", "shm", "unknown"]
 Origin = Literal["spec", "observed", "inferred", "measured"]
+PairPath = Literal["PIX", "PXB", "PHB", "NODE", "SYS", "XGMI"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,12 +32,28 @@ class PcieLink:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class NvlinkPort:
+    """One NVLink of a GPU, as its driver lists it, whatever is at the other end.
+
+    Attributes:
+        link: its number on the GPU.
+        active: it carries traffic.
+        bandwidth_bytes_per_s: in one direction; None where the driver does not say.
+    """
+
+    link: int
+    active: bool
+    bandwidth_bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Vertex:
     """One thing in the graph.
 
     Attributes:
         id: unique in the topology.
-        kind: what it is. ``cpu`` is a socket, ``nic`` one port or network device, ``switch`` a fabric switch.
+        kind: what it is. ``cpu`` is a socket, ``nic`` one port or network device, ``switch`` a fabric switch,
+            ``pci-device`` a PCI function of which the source does not say what it is.
         node: the host it belongs to; None for fabric switches.
         index: its number in the space that its kind uses (NVML index, socket, NUMA node, NIC port).
         name: what the operating system calls it (``eth0``, ``mlx5_0``).
@@ -49,6 +68,16 @@ class Vertex:
         pcie: the PCI Express link above it.
         rdma_device: the RDMA device that belongs to a network device, or the reverse.
         uuid: of a GPU.
+        guid: of a NIC port, or of a fabric switch, ``0x`` and hexadecimal digits; two ports of a card may
+            share one.
+        nvlink_ports: of a GPU: its NVLinks; empty where the driver lists none, None where nobody asked.
+        cpu_affinity: of a GPU: the CPUs that its driver calls near. Inside a job's allocation these are the
+            allocation's.
+        numa_affinity: of a GPU: the NUMA nodes that its driver calls near, with the same reserve.
+        mig: of a GPU: whether MIG is on; None where nobody asked or the GPU has none.
+        mig_instances: of a GPU with MIG: its slices (``1g.10gb``).
+        attributes: what a format says beyond all this, as ``format.element.name`` → text, so that it can be
+            written again.
     """
 
     id: str
@@ -67,6 +96,13 @@ class Vertex:
     pcie: PcieLink | None = None
     rdma_device: str | None = None
     uuid: str | None = None
+    guid: str | None = None
+    nvlink_ports: tuple[NvlinkPort, ...] | None = None
+    cpu_affinity: str | None = None
+    numa_affinity: str | None = None
+    mig: bool | None = None
+    mig_instances: tuple[str, ...] | None = None
+    attributes: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,11 +110,14 @@ class Link:
     """One directed link ``src`` → ``dst``.
 
     Attributes:
+        kind: ``nvlink`` stands for AMD's xGMI too, which takes its place between AMD's GPUs.
         lanes: parallel links folded into this one (NVLink count, PCIe width).
         bandwidth_bytes_per_s: in this direction, total over the lanes.
+        bandwidth_ci_bytes_per_s: 95 % interval of a bandwidth that was measured or inferred.
         latency_s: one way.
         distance: between NUMA nodes, as the firmware rates it (ACPI SLIT: 10 is local).
         origin: how the figures became known.
+        attributes: what a format says beyond all this, as of a vertex.
     """
 
     src: str
@@ -86,9 +125,32 @@ class Link:
     kind: LinkKind
     lanes: int | None = None
     bandwidth_bytes_per_s: float | None = None
+    bandwidth_ci_bytes_per_s: tuple[float, float] | None = None
     latency_s: float | None = None
     distance: int | None = None
     origin: Origin = "observed"
+    attributes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pair:
+    """What somebody's tool says about the way between two devices, in either direction, without showing it.
+
+    Attributes:
+        a, b: ids of the two.
+        path: through PCI Express and the processors, in the words of ``nvidia-smi topo -m``; ``XGMI`` for
+            AMD GPUs that such links join.
+        nvlinks: NVLinks between them, straight or through switches; 0 where it was seen that there are none,
+            None where nobody looked.
+        p2p: capability (``read``, ``write``, ``nvlink``, ``atomics``, or ``any`` where the source does not
+            say which) → status in nvidia-smi's words (``OK``, ``CNS``, ``GNS``, …).
+    """
+
+    a: str
+    b: str
+    path: PairPath | None = None
+    nvlinks: int | None = None
+    p2p: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,10 +176,12 @@ class Topology:
         ranks: rank → vertex id; several ranks may share a vertex. Empty: not known. Compute vertices are
             those, else all ``gpu``, else all ``cpu``.
         warnings: what could not be read, one line each.
+        pairs: what is known of two devices without the way between them; it comes before the graph.
 
     Raises:
-        ValueError: two vertices with one id, a link or rank that names no vertex, a link from a vertex to
-            itself, two links of one kind between the same two vertices, a figure that is not positive.
+        ValueError: two vertices with one id, a link, pair or rank that names no vertex, a link or pair of a
+            vertex with itself, two links of one kind between the same two vertices, two pairs of the same
+            two, a figure that is not positive.
     """
 
     vertices: tuple[Vertex, ...]
@@ -125,6 +189,7 @@ class Topology:
     source: Source
     ranks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    pairs: tuple[Pair, ...] = ()
 
     def __post_init__(self) -> None:
         ids: set[str] = set()
@@ -146,6 +211,10 @@ class Topology:
             if link.bandwidth_bytes_per_s is not None and not link.bandwidth_bytes_per_s > 0:
                 rate = link.bandwidth_bytes_per_s
                 raise ValueError(f"link {link.src!r} -> {link.dst!r} has a bandwidth of {rate} bytes/s")
+            if link.bandwidth_ci_bytes_per_s is not None:
+                low, high = link.bandwidth_ci_bytes_per_s
+                if not 0 < low <= high:
+                    raise ValueError(f"link {link.src!r} -> {link.dst!r} has an interval of {low} to {high}")
             if link.latency_s is not None and link.latency_s < 0:
                 raise ValueError(f"link {link.src!r} -> {link.dst!r} has a latency of {link.latency_s} s")
             if link.lanes is not None and link.lanes < 1:
@@ -153,3 +222,14 @@ class Topology:
         for rank, vertex_id in enumerate(self.ranks):
             if vertex_id not in ids:
                 raise ValueError(f"rank {rank} is on {vertex_id!r}, which is no vertex")
+        joined: set[frozenset[str]] = set()
+        for pair in self.pairs:
+            for end in (pair.a, pair.b):
+                if end not in ids:
+                    raise ValueError(f"pair {pair.a!r}, {pair.b!r} names {end!r}, which is no vertex")
+            both = frozenset((pair.a, pair.b))
+            if len(both) < 2:
+                raise ValueError(f"pair {pair.a!r}, {pair.b!r} joins a vertex to itself")
+            if both in joined:
+                raise ValueError(f"two pairs of {pair.a!r} and {pair.b!r}")
+            joined.add(both)

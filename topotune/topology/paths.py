@@ -33,7 +33,8 @@ class Paths:
     """Answers for one topology; what two answers share is worked out once.
 
     Beyond NVLink, only vertices of one node are told apart; a way between nodes has no word here. A link that
-    is described in one direction alone is taken to run in both.
+    is described in one direction alone is taken to run in both. What a tool said of two devices
+    (`Topology.pairs`) comes before what the graph shows of them.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -41,6 +42,7 @@ class Paths:
         self._pcie: dict[str, dict[str, None]] = defaultdict(dict)
         self._nvlinks: dict[str, dict[str, int]] = defaultdict(dict)
         self._ways: dict[str, dict[str, Cost]] = {}
+        self._stated = {frozenset((pair.a, pair.b)): pair for pair in topology.pairs}
         for link in topology.links:
             if link.kind == "nvlink":
                 # Where the ends do not agree on how many, those that both have are the usable ones.
@@ -57,9 +59,18 @@ class Paths:
             a: id of a GPU or network adapter.
             b: id of another.
         """
-        nvlinks = self._nvlinks_between(a, b)
+        stated = self._stated.get(frozenset((a, b)))
+        if stated and stated.path == "XGMI" and stated.nvlinks is None:
+            return stated.path
+        nvlinks = stated.nvlinks if stated and stated.nvlinks is not None else self._nvlinks_between(a, b)
         if nvlinks:
             return f"NV{nvlinks}"
+        if stated and stated.path is not None:
+            return stated.path
+        return self.seen(a, b)
+
+    def seen(self, a: str, b: str) -> str | None:
+        """The word for the way through PCI Express and the processors, from the graph alone."""
         one, other = self._vertices[a], self._vertices[b]
         if one.node != other.node:
             return None
@@ -134,5 +145,5 @@ def nearest(words: Mapping[str, str | None]) -> tuple[str | None, Sequence[str]]
 
 
 def _rank(word: str) -> int:
-    closest_first = ("PIX", "PXB", "PHB", "NODE", "SYS")
+    closest_first = ("XGMI", "PIX", "PXB", "PHB", "NODE", "SYS")
     return closest_first.index(word) if word in closest_first else -1

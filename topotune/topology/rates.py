@@ -19,6 +19,13 @@ PCIE_WIDTHS = (1, 2, 4, 8, 12, 16, 32)
 # whose links differ from product to product (3.1) are left out.
 _NVLINK_BYTES_PER_S = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 6: 25e9, 7: 50e9}
 
+# Compute capability × 10 (as NCCL's ``sm``) -> bytes/s of one NVLink in one direction.
+# Source: as above; the bridges of Turing's and Ampere's workstation cards: NVIDIA, product briefs of RTX 8000
+# (100 GB/s over 2 links, both directions) and RTX A6000 (112.5 GB/s over 4 links, both directions).
+_NVLINK_BYTES_PER_S_OF_SM = {
+    60: 20e9, 70: 25e9, 75: 25e9, 80: 25e9, 86: 14.0625e9, 90: 25e9, 100: 50e9, 103: 50e9,
+}  # fmt: skip
+
 
 def pcie_bandwidth_bytes_per_s(speed_gt_per_s: float, width: int) -> float:
     """Bytes/s in one direction of a PCI Express link, after line encoding, before packet headers.
@@ -59,3 +66,8 @@ def nvlink_bandwidth_bytes_per_s(nvml_version: int | None) -> float | None:
         None for a version that is not known.
     """
     return None if nvml_version is None else _NVLINK_BYTES_PER_S.get(nvml_version)
+
+
+def nvlink_bandwidth_of_sm(sm: int | None) -> float | None:
+    """Bytes/s of one NVLink in one direction, by the GPU's compute capability × 10; None where not known."""
+    return None if sm is None else _NVLINK_BYTES_PER_S_OF_SM.get(sm)

@@ -1,18 +1,22 @@
 """A topology as text for people: plain, no colour, as wide as it is told."""
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from topotune.topology.fabric_text import fabric_lines
+from topotune.topology.folding import alike_nodes
 from topotune.topology.model import PcieLink, Topology, Vertex, VertexKind
 from topotune.topology.overview import by_node
 from topotune.topology.paths import Paths, nearest
 from topotune.topology.rates import pcie_generation
 from topotune.units import format_bytes, format_line_rate
 
-_KINDS: tuple[VertexKind, ...] = ("cpu", "numa", "gpu", "nvswitch", "nic")
+_KINDS: tuple[VertexKind, ...] = ("cpu", "numa", "gpu", "nvswitch", "pci-device", "nic")
 _MAX_PAGES = 16
-_MAX_COMPARED = 4096
+_MAX_COMPARED = 512
 _MAX_DRAWN = 64
+_MAX_NAMED = 8
 
 
 def render(topology: Topology, width: int = 80) -> str:
@@ -30,31 +34,49 @@ def render(topology: Topology, width: int = 80) -> str:
     width = max(width, 40)
     groups = {kind: by_node(topology, kind) for kind in _KINDS}
     paths = Paths(topology)
-    nodes = list(dict.fromkeys(vertex.node for vertex in topology.vertices if vertex.node is not None))
+    alike = alike_nodes(topology)
     pages: dict[str, list[str]] = {}
-    for node in nodes[:_MAX_COMPARED]:
-        page = "\n".join(_node_lines({kind: groups[kind].get(node, []) for kind in _KINDS}, paths, width))
-        pages.setdefault(page, []).append(node)
+    for group in alike[:_MAX_COMPARED]:
+        page = "\n".join(_node_lines({kind: groups[kind].get(group[0], []) for kind in _KINDS}, paths, width))
+        pages.setdefault(page, []).extend(group)
     lines: list[str] = []
     machine = list(_machine_lines(topology))
     for page, same in list(pages.items())[:_MAX_PAGES]:
-        more = f" and {len(same) - 1} more like it" if len(same) > 1 else ""
-        lines += [f"node {same[0]}{more}", *(f"  {line}" for line in machine), page, ""]
+        title = f"node {same[0]}" if len(same) == 1 else f"{len(same)} nodes like this: {_names(same)}"
+        lines += [title, *(f"  {line}" for line in machine), page, ""]
         machine = []
     if len(pages) > _MAX_PAGES:
         lines += [f"and {len(pages) - _MAX_PAGES} more kinds of node", ""]
-    if len(nodes) > _MAX_COMPARED:
-        lines += [f"and {len(nodes) - _MAX_COMPARED} more nodes", ""]
-    if not nodes:
+    if len(alike) > _MAX_COMPARED:
+        lines += [f"and {sum(map(len, alike[_MAX_COMPARED:]))} more nodes", ""]
+    if not alike:
         lines += ["no node is known", ""]
-    fabric = [vertex for vertex in topology.vertices if vertex.node is None]
+    fabric = list(fabric_lines(topology))
     if fabric:
-        kinds = ", ".join(sorted({vertex.kind for vertex in fabric}))
-        lines += [f"fabric: {len(fabric)} vertices outside the nodes ({kinds})", ""]
+        lines += [*fabric, ""]
+    if topology.ranks:
+        lines += [_ranks_line(topology), ""]
     if topology.warnings:
         lines.append("not known")
         lines += (wrapped for warning in topology.warnings for wrapped in _bullet(warning, width))
     return "\n".join(_cut(_printable(line), width) for line in "\n".join(lines).rstrip().split("\n"))
+
+
+def _names(nodes: Sequence[str]) -> str:
+    more = f" and {len(nodes) - _MAX_NAMED} more" if len(nodes) > _MAX_NAMED else ""
+    return ", ".join(nodes[:_MAX_NAMED]) + more
+
+
+def _ranks_line(topology: Topology) -> str:
+    node_of = {vertex.id: vertex.node for vertex in topology.vertices}
+    on_node = Counter(node_of[vertex] for vertex in topology.ranks)
+    least, most = min(on_node.values()), max(on_node.values())
+    count = len(topology.ranks)
+    if len(on_node) == 1:
+        return f"ranks: {count}"
+    return (
+        f"ranks: {count}, {least if least == most else f'{least} to {most}'} on each of {len(on_node)} nodes"
+    )
 
 
 def _machine_lines(topology: Topology) -> Iterator[str]:
@@ -94,14 +116,16 @@ def _node_lines(found: dict[VertexKind, list[Vertex]], paths: Paths, width: int)
         yield from _table(
             [
                 (
-                    str(numa.index),
-                    f"CPUs {numa.cpus}" if numa.cpus else "no CPUs",
+                    "?" if numa.index is None else str(numa.index),
+                    _cpus_label(numa),
                     "memory not known" if numa.memory_bytes is None else format_bytes(numa.memory_bytes),
                 )
                 for numa in found["numa"]
             ]
         )
     yield from _gpu_lines(found["gpu"], found["nvswitch"])
+    if found["pci-device"]:
+        yield f"  {len(found['pci-device'])} PCI devices, not known what they are"
     if found["nic"]:
         yield "  Network"
         yield from _table([_nic_row(nic) for nic in found["nic"]])
@@ -115,6 +139,12 @@ def _node_lines(found: dict[VertexKind, list[Vertex]], paths: Paths, width: int)
     if 0 < len(found["gpu"]) <= _MAX_DRAWN and found["nic"]:
         yield "  nearest adapters"
         yield from _table([_nearest_row(gpu, found["nic"], paths) for gpu in found["gpu"]])
+
+
+def _cpus_label(numa: Vertex) -> str:
+    if numa.cpus is None:
+        return "CPUs not known"
+    return f"CPUs {numa.cpus}" if numa.cpus else "no CPUs"
 
 
 def _by_model(sockets: Sequence[Vertex]) -> Iterator[tuple[str, list[Vertex]]]:
@@ -137,9 +167,11 @@ def _gpu_lines(gpus: Sequence[Vertex], nvswitches: Sequence[Vertex]) -> Iterator
             (
                 _gpu_label(gpu),
                 _gpu_kind(gpu) if kinds else "",
-                _short_address(gpu.pci_address),
+                _short_address(gpu.pci_address) if gpu.index is not None else "",
                 _numa_label(gpu),
                 _pcie_label(gpu.pcie),
+                _nvlink_label(gpu),
+                _mig_label(gpu),
             )
             for gpu in gpus
         ]
@@ -152,7 +184,9 @@ def _gpu_kind(gpu: Vertex) -> str:
 
 
 def _gpu_label(gpu: Vertex) -> str:
-    return f"GPU{gpu.index}" if gpu.index is not None else f"gpu{gpu.id.rpartition('/')[2]}"
+    if gpu.index is not None:
+        return f"GPU{gpu.index}"
+    return _short_address(gpu.pci_address) or f"gpu{gpu.id.rpartition('/')[2]}"
 
 
 def _short_address(address: str | None) -> str:
@@ -161,7 +195,7 @@ def _short_address(address: str | None) -> str:
 
 
 def _nic_label(nic: Vertex) -> str:
-    return nic.name or _short_address(nic.pci_address) or nic.id
+    return nic.name or _short_address(nic.pci_address) or nic.id.rpartition("/")[2]
 
 
 def _numa_label(vertex: Vertex) -> str:
@@ -174,7 +208,22 @@ def _pcie_label(pcie: PcieLink | None) -> str:
         return ""
     now = _generation_and_width(pcie.speed_gt_per_s, pcie.width)
     able = _generation_and_width(pcie.max_speed_gt_per_s, pcie.max_width)
+    if pcie.speed_gt_per_s is None and pcie.width is None:
+        return f"up to {able}"
     return now if now == able or not pcie.max_speed_gt_per_s else f"{now} (of {able})"
+
+
+def _nvlink_label(gpu: Vertex) -> str:
+    """``12 NVLinks``, or how many of them run."""
+    if gpu.nvlink_ports is None:
+        return ""
+    active = sum(port.active for port in gpu.nvlink_ports)
+    of = "" if active == len(gpu.nvlink_ports) else f" of {len(gpu.nvlink_ports)}"
+    return f"{active or 'no'}{of} NVLinks"
+
+
+def _mig_label(gpu: Vertex) -> str:
+    return f"MIG on, {len(gpu.mig_instances or ())} slices" if gpu.mig else ""
 
 
 def _generation_and_width(speed_gt_per_s: float | None, width: int | None) -> str:
@@ -185,7 +234,7 @@ def _generation_and_width(speed_gt_per_s: float | None, width: int | None) -> st
 def _nic_row(nic: Vertex) -> tuple[str, ...]:
     rdma = nic.rdma_device if nic.rdma_device != nic.name else None
     layers = {"InfiniBand": "IB", "Ethernet": "RoCE"}
-    layer = layers.get(nic.link_layer or "", "RDMA") if nic.rdma_device else ""
+    layer = layers.get(nic.link_layer or "", "RDMA" if nic.rdma_device else "")
     return (
         _nic_label(nic),
         nic.state or "",

@@ -55,9 +55,11 @@ class Agreement:
         if self.plan is None:
             return replace(self, warning=None, global_ranks=tuple(global_ranks))
         node_of = dict(zip(self.global_ranks, self.node_of_rank, strict=True))
+        # An order is of the ranks of this group: it means nothing to some of them.
+        order = self.plan.rank_order if tuple(global_ranks) == self.global_ranks else None
         return replace(
             self,
-            plan=replace(self.plan, rank_order=None),  # it orders the ranks of the world
+            plan=replace(self.plan, rank_order=order),
             warning=None,
             global_ranks=tuple(global_ranks),
             node_of_rank=tuple(node_of[rank] for rank in global_ranks),
@@ -119,9 +121,11 @@ def agree(
     problems = [f"rank {rank}: {fact['problem']}" for rank, fact in enumerate(facts) if fact["problem"]]
     problems += verdict.hard
     notes = [*verdict.soft, *nodes.warnings]
-    if plan.rank_order is not None and not verdict.same_hosts:
+    why_unordered = against_order(plan.rank_order, nodes.node_of_rank, same_hosts=verdict.same_hosts)
+    if why_unordered is not None:
+        # Algorithms and groups stay: they are as right on ranks as numbered, only slower perhaps.
         plan = replace(plan, rank_order=None)
-        notes.append("its rank_order is bound to its hosts and is left out")
+        notes.append(f"its rank_order {why_unordered}: ranks stand as numbered, which may be slower")
     speaks = group.rank() == 0
     if problems:
         outcome = f"plan {published['source']} is not used ({_few(problems)})"
@@ -135,6 +139,33 @@ def agree(
         global_ranks=tuple(global_ranks),
         node_of_rank=nodes.node_of_rank,
     )
+
+
+def against_order(
+    order: Sequence[int] | None, node_of_rank: Sequence[int], *, same_hosts: bool
+) -> str | None:
+    """What forbids a plan's order here, in words; None if nothing does.
+
+    The fingerprint does not say which rank lies on which node: an order that parts ranks of one node more
+    often than their numbers do was made for another placement on the same hosts.
+
+    Args:
+        order: of the plan.
+        node_of_rank: as it is here.
+        same_hosts: whether the plan was made on these hosts.
+    """
+    if order is None:
+        return None
+    if not same_hosts:
+        return "is bound to its hosts"
+    if _num_crossings([node_of_rank[rank] for rank in order]) > _num_crossings(node_of_rank):
+        return "parts ranks of one node, which lay otherwise when it was made"
+    return None
+
+
+def _num_crossings(nodes: Sequence[int]) -> int:
+    """How often one of them is followed by another, round and round."""
+    return sum(before != after for before, after in pairwise((*nodes, nodes[0])))
 
 
 def _facts_for(plan: Plan, group: dist.ProcessGroup) -> RankFacts:

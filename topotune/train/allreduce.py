@@ -27,7 +27,7 @@ Params = Mapping[str, Any]
 Override = tuple[str, Params]
 
 CONNECTION_TIMEOUT: Final = timedelta(hours=1)
-"""What connections are made with at least; the group's own timeout is kept by a deadline."""
+"""What waits on connections take at most at least; the group's own timeout is kept by a deadline."""
 
 
 class Algorithm:
@@ -49,6 +49,10 @@ class PlannedAllreduce:
         rank: own rank in the group.
         size: of the group.
         timeout: asks for the group's timeout as it is now.
+
+    Attributes:
+        call_limit: what one call may take, once its algorithm was built, where that is less than the group's
+            timeout; the same on all ranks.
     """
 
     def __init__(
@@ -61,7 +65,7 @@ class PlannedAllreduce:
     ) -> None:
         self._store = store
         self._rank = rank
-        self._position = rank
+        self._rank_order: tuple[int, ...] | None = None
         self._size = size
         self._timeout = timeout
         self._min_bytes: list[int] = []
@@ -72,6 +76,7 @@ class PlannedAllreduce:
         self._communicator: Communicator | None = None
         self._cloned_store: Store | None = None
         self.active = False
+        self.call_limit: timedelta | None = None
 
     def set_table(self, rows: Sequence[Row], rank_order: Sequence[int] | None) -> None:
         """Take the plan's table for this group's allreduces; before the first of them.
@@ -80,13 +85,23 @@ class PlannedAllreduce:
             rows: sorted, from 0 to unbounded.
             rank_order: the rank that stands at each position of a schedule; None for as numbered.
         """
-        assert self._communicator is None
-        self._position = rank_order.index(self._rank) if rank_order else self._rank
+        self.rank_order = None if rank_order is None else tuple(rank_order)
         self._min_bytes = [row.min_bytes for row in rows]
         self._algorithms = [
             None if row.algorithm == DEFAULT else Algorithm(row.algorithm, row.params) for row in rows
         ]
         self._set_active()
+
+    @property
+    def rank_order(self) -> tuple[int, ...] | None:
+        """The rank that stands at each position of every algorithm; None where ranks stand as numbered."""
+        return self._rank_order
+
+    @rank_order.setter
+    def rank_order(self, order: tuple[int, ...] | None) -> None:
+        assert self._communicator is None, "connections are made in one order"
+        assert order is None or sorted(order) == list(range(self._size)), f"{order} of {self._size} ranks"
+        self._rank_order = order
 
     @property
     def override(self) -> Override | None:
@@ -128,7 +143,9 @@ class PlannedAllreduce:
         executable = self.build(algorithm)
         if not self.serves(algorithm, flat, op):
             return False
-        timeout_s = self._timeout().total_seconds()
+        timeout_s, whose = self._timeout().total_seconds(), "the group's timeout"
+        if self.call_limit is not None and self.call_limit.total_seconds() < timeout_s:
+            timeout_s, whose = self.call_limit.total_seconds(), "its limit"
         with DEADLINES.within(timeout_s, executable.communicator.abort) as expiry:
             try:
                 executable.allreduce_(flat, op)
@@ -136,7 +153,7 @@ class PlannedAllreduce:
                 if not expiry.passed:
                     raise
                 raise RunError(
-                    f"{error.message} (it had not ended after the group's timeout of {timeout_s:g} s)"
+                    f"{error.message} (it had not ended after {whose} of {timeout_s:g} s)"
                 ) from error
         return True
 
@@ -179,12 +196,15 @@ class PlannedAllreduce:
         self._meet(algorithm)
         timeout = self._timeout()
         if self._communicator is None:
+            order = self._rank_order
             self._communicator = Communicator(
                 self._meeting_store(),
-                self._position,
+                self._rank if order is None else order.index(self._rank),
                 self._size,
-                name="planned",
+                # Messages of the communicator count positions as ranks: its name says whose.
+                name="planned" if order is None else "planned, ranks by position in the plan's rank_order",
                 timeout=max(timeout, CONNECTION_TIMEOUT),
+                connect_within=timeout,
             )
         with DEADLINES.within(timeout.total_seconds(), self._communicator.abort):
             return build_executable(algorithm.name, algorithm.params, self._communicator)
@@ -192,15 +212,13 @@ class PlannedAllreduce:
     def _meet(self, algorithm: Algorithm) -> None:
         """Return when all ranks are here: connections are made with a long timeout, so nobody may be late."""
         store, timeout, number = self._meeting_store(), self._timeout(), len(self._built)
-        store.set(f"here {number} {self._position}", "")
+        store.set(f"here {number} {self._rank}", "")
         if store.add(f"here {number}", 1) == self._size:
             store.set(f"all here {number}", "")
         try:
             store.wait([f"all here {number}"], timeout)
         except dist.DistStoreError as error:
-            missing = [
-                position for position in range(self._size) if not store.check([f"here {number} {position}"])
-            ]
+            missing = [rank for rank in range(self._size) if not store.check([f"here {number} {rank}"])]
             raise RunError(
                 f"ranks {missing} of {self._size} did not come to their first allreduce by {algorithm.name} "
                 f"within {timeout.total_seconds():g} s"

@@ -27,7 +27,7 @@ from typing import Any, Final, cast
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import AllreduceOptions, ProcessGroupGloo, Store
+from torch._C._distributed_c10d import AllreduceOptions, PrefixStore, ProcessGroupGloo, Store
 
 from topotune.errors import UsageError
 from topotune.plan import find_group
@@ -86,7 +86,8 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         self._forwards = {call.method: getattr(self.wrapped, call.method) for call in CALLS}
         self._queue = FirstInFirstOut(kind)
         self._in_flight: deque[Any] = deque()
-        self._allreduce = PlannedAllreduce(private_store, rank, size, timeout=self._group_timeout)
+        self._renewals = 0
+        self._allreduce = self._new_allreduce()
         self._usage = GroupUsage(kind=kind)
         self._plans_cpu: bool | None = None
         self.is_world = is_world
@@ -110,6 +111,69 @@ class ProcessGroupTopotune(dist.ProcessGroup):
     @override.setter
     def override(self, override: Override | None) -> None:
         self._allreduce.override = override
+
+    @property
+    def rank_order(self) -> tuple[int, ...] | None:
+        """The rank that stands at each position of a plan's or override's algorithm; None for as numbered.
+
+        Params that name ranks (``groups``) name positions. The wrapped backend keeps its own numbering. Must
+        be set to the same on all ranks, before the first such call.
+        """
+        return self._allreduce.rank_order
+
+    @rank_order.setter
+    def rank_order(self, order: tuple[int, ...] | None) -> None:
+        self._allreduce.rank_order = order
+
+    @property
+    def call_limit(self) -> timedelta | None:
+        """What one call by an override or a plan may take, where that is less than the group's timeout.
+
+        Must be set to the same on all ranks, between the same calls.
+        """
+        return self._allreduce.call_limit
+
+    @call_limit.setter
+    def call_limit(self, limit: timedelta | None) -> None:
+        self._allreduce.call_limit = limit
+
+    def build_override(self) -> None:
+        """Make the override ready, so that its first call is like any other. Collective over the group.
+
+        Raises:
+            RunError: a rank did not come within the group's timeout, or was lost. Then only `renew` helps.
+        """
+        algorithm = self._allreduce.choose(0)
+        if algorithm is not None:
+            self._queue.run(lambda: self._build(algorithm))
+
+    def stop_planned(self) -> None:
+        """End calls by an override or a plan, on this rank and those that wait for it; from any thread.
+
+        The wrapped backend is left alone. The group runs nothing more until `renew`.
+        """
+        self._allreduce.abort()
+
+    def renew(self) -> None:
+        """New private connections and a new queue, after a call by an override failed; none may be running.
+
+        All ranks do it, between the same calls. What the wrapped backend has in flight goes on.
+        """
+        self._queue.fail(RuntimeError(f"the {self._usage.kind} was renewed"))
+        self._allreduce.abort()
+        if self._queue.join(JOIN_TIMEOUT_S):
+            self._allreduce.close()
+        self._renewals += 1
+        before, self._allreduce = self._allreduce, self._new_allreduce()
+        self._queue = FirstInFirstOut(self._usage.kind)
+        if self.agreement is not None:
+            self.set_agreement(self.agreement)
+        self._allreduce.override, self._allreduce.call_limit = before.override, before.call_limit
+        self._allreduce.rank_order = before.rank_order
+
+    def _new_allreduce(self) -> PlannedAllreduce:
+        store = PrefixStore(f"planned {self._renewals}", self.private_store)
+        return PlannedAllreduce(store, self.rank(), self.size(), timeout=self._group_timeout)
 
     @property
     def calls(self) -> Counter[tuple[str, str]]:
@@ -177,6 +241,13 @@ class ProcessGroupTopotune(dist.ProcessGroup):
             return self._allreduce.run(algorithm, flat, op)
         except BaseException as error:
             # It stopped half way, so the private connections hold messages that no later call expects.
+            self._queue.fail(error)
+            raise
+
+    def _build(self, algorithm: Algorithm) -> None:
+        try:
+            self._allreduce.build(algorithm)
+        except BaseException as error:
             self._queue.fail(error)
             raise
 

@@ -29,7 +29,7 @@ from topotune.tune.statistics import (
     minimum_rounds,
     rounds_needed,
 )
-from topotune.tune.trial import DEFAULT, Candidate
+from topotune.tune.trial import DEFAULT, Candidate, CandidateFailedError
 
 CONFIDENCE: Final = 0.95
 """Of all intervals together."""
@@ -124,7 +124,8 @@ def confirmation_points(finalists: Mapping[int, Candidate]) -> list[Point]:
     """Where the finalists must hold, ascending.
 
     A single searched size reaches up to the boundaries towards its neighbours and gets an odd size on the
-    way; if it is the only size at all, its neighbours are thought to be a factor of 4 away.
+    way; if it is the only size at all, it reaches down halfway to a quarter of it. Nothing larger than the
+    largest size asked for is sent: it may take longer than all the rest.
     """
     sizes = sorted(finalists)
     wanted: dict[int, dict[Candidate, None]] = {}
@@ -145,13 +146,12 @@ def confirmation_points(finalists: Mapping[int, Candidate]) -> list[Point]:
         if any(finalists[neighbour] == finalists[size] for neighbour in neighbours):
             continue
         if not neighbours:
-            below, above = odd_between(size // 4, size), odd_between(size, 4 * size)
-            want(below, finalists[size])
-            want(above, finalists[size])
+            end = odd_between(size // 4, size)
+            want(end, finalists[size])
         else:
-            above = between.get((size, neighbours[-1])) or between.get((neighbours[0], size))
-        if above is not None:
-            want(odd_between(*sorted((size, above))), finalists[size])
+            end = between.get((size, neighbours[-1])) or between.get((neighbours[0], size))
+        if end is not None:
+            want(odd_between(*sorted((size, end))), finalists[size])
     return [
         Point(message_bytes=size, candidates=tuple(candidates), searched=size in finalists)
         for size, candidates in sorted(wanted.items())
@@ -211,7 +211,8 @@ def confirm(
     """Run all points on fresh samples and judge them together, ascending.
 
     Where calls take longer than planned, all that is still to be run is cut in proportion, whatever was seen.
-    A candidate with a wrong result at a point, and a point that time ran out for, did not pass.
+    A candidate with a wrong result at a point, or whose call was cut off there, and a point that time ran out
+    for, did not pass.
     """
     collected: dict[Point, list[Samples]] = {point: [] for point in points}
     arms_of: dict[Point, tuple[Candidate, ...]] = {}
@@ -233,17 +234,23 @@ def confirm(
         if point not in arms_of:
             exact = [one for one in point.candidates if sampling.check(one, point.message_bytes) is None]
             arms_of[point] = (DEFAULT, *exact)
-        arms = arms_of[point]
-        if len(arms) > 1:
-            times_s = sampling.rounds(
-                "confirm",
-                point.message_bytes,
-                arms,
-                affordable,
-                first_guess_s=point.call_s,
-                until_s=deadline_s,
-            )
+        while len(arms := arms_of[point]) > 1:
+            try:
+                times_s = sampling.rounds(
+                    "confirm",
+                    point.message_bytes,
+                    arms,
+                    affordable,
+                    first_guess_s=point.call_s,
+                    until_s=deadline_s,
+                )
+            except CandidateFailedError as failure:
+                column = arms.index(failure.candidate)
+                arms_of[point] = tuple(arm for arm in arms if arm != failure.candidate)
+                collected[point] = [np.delete(one, column, axis=1) for one in collected[point]]
+                continue
             collected[point].append(times_s)
+            break
         after_point()
     level = corrected(CONFIDENCE, num_comparisons(points))
     confirmations = []
@@ -360,7 +367,7 @@ def _with_rounds(
     planned = []
     for point in points:
         rounds, call_s = 0, 0.0
-        calls_s = _interpolated(default_s, point.message_bytes)
+        calls_s = interpolated(default_s, point.message_bytes)
         for candidate in point.candidates:
             # An odd size between two searched ones is expected to be no easier than the nearest of its
             # candidate's.
@@ -374,13 +381,13 @@ def _with_rounds(
             log_gain = math.log(expected / (1 + min_gain))
             needed = rounds_needed(log_gain, standing.log_spread, confidence=level, most=_MOST_ROUNDS)
             rounds = max(rounds, needed, _LEAST_NEED)
-            calls_s += _interpolated(default_s, point.message_bytes) / standing.comparison.ratio
-            call_s = max(call_s, _interpolated(default_s, point.message_bytes))
+            calls_s += interpolated(default_s, point.message_bytes) / standing.comparison.ratio
+            call_s = max(call_s, interpolated(default_s, point.message_bytes))
         planned.append(replace(point, num_rounds=rounds, round_s=_OVERHEAD * calls_s, call_s=call_s))
     return planned
 
 
-def _interpolated(default_s: Mapping[int, float], message_bytes: int) -> float:
+def interpolated(default_s: Mapping[int, float], message_bytes: int) -> float:
     """The default's time at any size, from the measured sizes, linear in log-log and flat beyond the ends."""
     sizes = sorted(default_s)
     times = [math.log(default_s[size]) for size in sizes]

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from topotune.tune.resume import Past
 from topotune.tune.sampling import Sampling
 from topotune.tune.search import Standing
 from topotune.tune.statistics import Comparison, compare_arms, screen_arms
-from topotune.tune.trial import DEFAULT, Candidate
+from topotune.tune.trial import DEFAULT, Candidate, Condition
 
 _SWITCH_PRICE: Final = 0.05
 """What a change of algorithm between neighbouring sizes must gain at least, in log-time (5 %)."""
@@ -122,6 +123,9 @@ def measure_conditions(
 
     Returns:
         None where time ran out.
+
+    Raises:
+        CandidateFailedError: a call had to be cut off.
     """
     arms = (DEFAULT, candidate)
     busy_ratio = None
@@ -160,6 +164,17 @@ def condition_cost_s(default_s: float, *, busy: bool) -> float:
     if busy:
         calls_s += 2 * (_BUSY_ROUNDS + 2) * (_BUSY_S + default_s)
     return _ROUND_OVERHEAD * calls_s
+
+
+def conditions_recorded(past: Past, message_bytes: int, candidate: Candidate, *, busy: bool) -> bool:
+    """Whether an earlier launch of the run has taken all that ``measure_conditions`` needs."""
+    wanted: dict[Condition, int] = {"backward": _BACKWARD_ROUNDS}
+    if busy:
+        wanted["busy"] = _BUSY_ROUNDS
+    return all(
+        past.num_recorded(("condition", message_bytes, (DEFAULT, candidate), condition)) >= num_rounds
+        for condition, num_rounds in wanted.items()
+    )
 
 
 def _losses(

@@ -7,17 +7,24 @@ process; the disk is asked to hold it (fsync) at most once a second and at the e
 failure costs.
 
 Reading drops a torn last line (that is how a killed run ends) and reports a line spoilt in the middle, whose
-trial is lost while all others stand.
+trial is lost while all others stand. A run that is resumed cuts the torn line off and goes on behind it. One
+process at a time writes a journal: it holds a lock, which goes with the process.
+
+A new run replaces the journal of a run that came to its end. One that did not is kept beside it, with its
+finished trials, as ``….1.jsonl``; one generation is kept.
 
 schema_version history: 1 is the first.
 """
 
+import fcntl
 import json
 import math
 import os
+import threading
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +35,10 @@ from topotune.errors import InputFileError, OutputFileError
 SCHEMA: Final = "topotune/journal"
 SCHEMA_VERSION: Final = 1
 
+ENDED: Final = "ended"
+"""Kind of the note with which a run that came to its end closes its journal; it holds the plan."""
+
+MAX_BYTES: Final = 1 << 30
 _SYNC_INTERVAL_S: Final = 1.0
 _LINE_START: Final = b'{"crc32":'
 
@@ -56,6 +67,7 @@ class JournalContents:
         finished: trials that ended, in the order of their ends.
         unfinished: trials that began and never ended, by number.
         notes: all other records (decisions, phases), in order.
+        next_number: the first number that no trial has.
         problems: lines that could not be taken, in words, with their numbers.
         torn_tail_bytes: length of the torn last line that was dropped; 0 if there was none.
     """
@@ -64,33 +76,89 @@ class JournalContents:
     finished: tuple[FinishedTrial, ...]
     unfinished: dict[int, dict[str, Any]]
     notes: tuple[dict[str, Any], ...]
+    next_number: int
     problems: tuple[str, ...]
     torn_tail_bytes: int
 
+    @property
+    def ended(self) -> bool:
+        """Whether the run came to its end."""
+        return any(note["kind"] == ENDED for note in self.notes)
+
 
 class Journal:
-    """Writes one journal; a context manager.
+    """Writes one journal; a context manager. Any thread may write.
 
     Args:
-        path: the file. A journal that is already there is replaced.
+        path: the file. The journal of another run that is there is replaced, or kept beside it.
         header: what describes the run; ``schema``, ``schema_version`` and ``kind`` are added.
 
     Raises:
-        OutputFileError: the folder does not exist or cannot be written, or the file there is no journal.
+        OutputFileError: the folder does not exist or cannot be written, the file there is no journal, or
+            another process is writing it.
     """
 
     def __init__(self, path: Path, header: Mapping[str, Any]) -> None:
         check_replaceable(path)
+        self._take(path)
         try:
-            self._descriptor = os.open(
-                path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644
-            )
-        except OSError as error:
-            raise OutputFileError(f"{path}: the journal cannot be written: {error.strerror}") from error
+            if num_unfinished(path) > 0:
+                check_replaceable(kept_path(path))
+                with _refused(path):
+                    path.replace(kept_path(path))
+                former = self._descriptor
+                self._take(path)
+                os.close(former)
+            with _refused(path):
+                os.ftruncate(self._descriptor, 0)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        self.note("header", {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **header})
+
+    @classmethod
+    def resume(cls, path: Path) -> tuple[Self, JournalContents]:
+        """Go on with a journal; it, and what it holds so far.
+
+        Raises:
+            InputFileError: it cannot be read, or is none.
+            OutputFileError: it cannot be written, or another process is writing it.
+        """
+        if not path.exists():
+            raise InputFileError(path, "is not there: there is no run to resume", hint="leave --resume out")
+        journal = cls.__new__(cls)
+        journal._take(path)
+        try:
+            contents = read_journal(path)
+            whole_bytes = os.fstat(journal._descriptor).st_size - contents.torn_tail_bytes
+            with _refused(path):
+                os.ftruncate(journal._descriptor, whole_bytes)
+        except BaseException:
+            os.close(journal._descriptor)
+            raise
+        journal._next_number = contents.next_number
+        return journal, contents
+
+    def _take(self, path: Path) -> None:
+        """Open the file for this process alone."""
+        with _refused(path):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise OutputFileError(
+                f"{path}: another run is writing this journal",
+                hint="wait for it, or name another plan with -o",
+            ) from error
+        except OSError:
+            pass  # a file system without locks: there, nobody can be told of another run
+        self._descriptor = descriptor
         self._path = path
+        self._lock = threading.Lock()
         self._next_number = 0
         self._synced_at_s = -math.inf
-        self.note("header", {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **header})
+        self._closed = False
 
     def begin(self, trial: Mapping[str, Any]) -> int:
         """Record a trial that is about to start; its number."""
@@ -104,13 +172,16 @@ class Journal:
         self._append({"kind": "end", "number": number, "outcome": dict(outcome)})
 
     def note(self, kind: str, record: Mapping[str, Any]) -> None:
-        """Record anything else: a phase that begins, a decision."""
+        """Record anything else: a phase that begins, a decision. Nothing, once it was closed."""
         self._append({"kind": kind, **record})
 
     def close(self) -> None:
         """Have the disk hold it, and close it."""
-        os.fsync(self._descriptor)
-        os.close(self._descriptor)
+        with self._lock:
+            self._closed = True
+            with _refused(self._path):
+                os.fsync(self._descriptor)
+            os.close(self._descriptor)
 
     def __enter__(self) -> Self:
         return self
@@ -122,15 +193,46 @@ class Journal:
 
     def _append(self, record: Mapping[str, Any]) -> None:
         line = memoryview(encode_line(record))
-        try:
+        with self._lock, _refused(self._path):
+            if self._closed:
+                return
             while line:
                 line = line[os.write(self._descriptor, line) :]
             now_s = time.monotonic()
             if now_s - self._synced_at_s >= _SYNC_INTERVAL_S:
                 os.fsync(self._descriptor)
                 self._synced_at_s = now_s
-        except OSError as error:
-            raise OutputFileError(f"{self._path}: the journal cannot be written: {error.strerror}") from error
+
+
+@contextmanager
+def _refused(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputFileError(f"{path}: the journal cannot be written: {error.strerror}") from error
+
+
+def kept_path(path: Path) -> Path:
+    """Where an unfinished journal is kept that a new run replaces: ``plan.journal.1.jsonl``."""
+    return path.with_name(f"{path.stem}.1{path.suffix}")
+
+
+def num_unfinished(path: Path) -> int:
+    """How many finished trials a journal holds whose run did not come to its end; 0 where none is there.
+
+    Raises:
+        InputFileError: it cannot be read, or was written by a newer topotune.
+    """
+    try:
+        with path.open("rb") as file:
+            if not file.readline().endswith(b"\n"):
+                return 0  # empty, or killed before it had a header
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise InputFileError(path, f"cannot be read: {error.strerror}") from error
+    contents = read_journal(path)
+    return 0 if contents.ended else len(contents.finished)
 
 
 def encode_line(record: Mapping[str, Any]) -> bytes:
@@ -147,6 +249,9 @@ def read_journal(path: Path) -> JournalContents:
             or it is of a newer version.
     """
     try:
+        num_bytes = path.stat().st_size
+        if num_bytes > MAX_BYTES:
+            raise InputFileError(path, f"has {num_bytes} bytes; a journal has at most {MAX_BYTES}")
         data = path.read_bytes()
     except OSError as error:
         raise InputFileError(path, f"cannot be read: {error.strerror}") from error
@@ -173,11 +278,14 @@ def parse_journal(data: bytes, path: Path) -> JournalContents:
     finished: list[FinishedTrial] = []
     notes: list[dict[str, Any]] = []
     problems: list[str] = []
+    next_number = 0
     for line_number, line in enumerate(lines[1:], start=2):
         record = _decode_line(line)
         if isinstance(record, str):
             problems.append(f"line {line_number}: {record}")
             continue
+        if isinstance(number := record.get("number"), int):
+            next_number = max(next_number, number + 1)
         match record:
             case {"kind": "begin", "number": int(number), "trial": dict(trial)}:
                 running[number] = trial
@@ -185,13 +293,16 @@ def parse_journal(data: bytes, path: Path) -> JournalContents:
                 finished.append(FinishedTrial(number=number, trial=running.pop(number), outcome=outcome))
             case {"kind": "end", "number": number}:
                 problems.append(f"line {line_number}: trial {number} ends, but its beginning is lost")
-            case _:
+            case {"kind": str()}:
                 notes.append(record)
+            case _:
+                problems.append(f"line {line_number}: is of no kind")
     return JournalContents(
         header=header,
         finished=tuple(finished),
         unfinished=running,
         notes=tuple(notes),
+        next_number=next_number,
         problems=tuple(problems),
         torn_tail_bytes=len(tail),
     )

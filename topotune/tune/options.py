@@ -27,6 +27,7 @@ class TuneOptions:
         seed: of every random choice.
         backend: the collective library of the job; gloo is the one that can be tuned.
         journal_path: where the journal is written (by rank 0); None keeps none.
+        resume: whether to go on with the run whose journal stands there.
 
     Raises:
         UsageError: a value out of its range.
@@ -38,6 +39,7 @@ class TuneOptions:
     seed: int = 0
     backend: str = "gloo"
     journal_path: str | None = None
+    resume: bool = False
 
     def __post_init__(self) -> None:
         _check_budget(self.budget_s)
@@ -47,6 +49,11 @@ class TuneOptions:
                 f"a minimum gain of {self.min_gain:g} is not within 0 and 10", hint="2 % is 0.02"
             )
         _check_seed(self.seed)
+        if self.resume and self.journal_path is None:
+            raise UsageError(
+                "--resume needs the plan's name, beside which the journal stands",
+                hint="topotune tune --resume -o plan.json",
+            )
         if self.backend != "gloo":
             raise UsageError(
                 f"backend {self.backend!r} cannot be tuned: its calls are passed through", hint="tune gloo"

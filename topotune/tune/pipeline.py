@@ -3,9 +3,11 @@
 Pilot, search, conditions, confirmation, null trials. Only rank 0 runs this, and only its clock counts; what
 it wants measured goes through the bench to all ranks. Each phase has the share of the budget that stands
 below, and begins nothing that its share would not hold. Time that a phase leaves over falls to the next.
+
+In a run that was resumed, the time that earlier launches took up to the conditions is taken off the budget,
+and what they recorded is not measured again; confirmation and null trials have their whole share.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,18 +19,26 @@ from topotune.tune.confirm import (
     CONFIDENCE,
     NullTrials,
     confirm,
+    interpolated,
     num_comparisons,
     plan_confirmation,
     run_null_trials,
 )
 from topotune.tune.decide import DefaultTime, Limit, decide_rows
-from topotune.tune.finalists import Conditions, choose_finalists, condition_cost_s, measure_conditions
+from topotune.tune.finalists import (
+    Conditions,
+    choose_finalists,
+    condition_cost_s,
+    conditions_recorded,
+    measure_conditions,
+)
 from topotune.tune.options import TuneOptions
 from topotune.tune.progress import BestSoFar, OnProgress, Phase, Progress
 from topotune.tune.sampling import Sampling
 from topotune.tune.search import SizeSearch, search_sizes
+from topotune.tune.shortlist import shortlist
 from topotune.tune.statistics import relative_spread
-from topotune.tune.trial import DEFAULT, Candidate
+from topotune.tune.trial import DEFAULT, Candidate, CandidateFailedError
 from topotune.units import format_bytes, format_seconds
 
 _PILOT_ENDS, _SEARCH_ENDS, _CONDITIONS_END, _CONFIRM_ENDS, _NULL_ENDS = 0.20, 0.50, 0.66, 0.90, 0.96
@@ -42,6 +52,15 @@ _PILOT_ROUNDS: Final = 7
 
 _PREDICTED_WITHIN: Final = 3.0
 """The default's predicted time is trusted to be at most this many times too long."""
+
+_PATIENCE: Final = 10.0
+"""A candidate's call is cut off after this many times what the default takes, or what was predicted …"""
+
+_TRUSTED_PREDICTION: Final = 5.0
+"""… of which no more is believed than this many times the default …"""
+
+_LEAST_LIMIT: Final = (0.05, 2.0, 10.0)
+"""… but never before this share of the budget, within these bounds in seconds: ranks wait for cores too."""
 
 _FIRST_GUESS_S: Final = 0.01
 _UNSTABLE: Final = 0.15
@@ -117,6 +136,8 @@ def choose_rows(
     """
     run = _Run(options=options, sampling=sampling, on_progress=on_progress, warnings=[], best={})
     defaults = _pilot(run, lambda size: predicted_s(DEFAULT, size))
+    if defaults:
+        sampling.limit_s = _limits(run, defaults, predicted_s)
     searches = _search(run, defaults, candidates, predicted_s)
     standings = {search.message_bytes: search.standings() for search in searches}
     finalists, conditions = _fit_for_training(run, searches)
@@ -165,6 +186,7 @@ def choose_rows(
         run.warnings.append(
             f"{np.mean(outliers):.0%} of the samples that confirmed rows were outliers; none was removed"
         )
+    run.warnings.extend(_problems(sampling, searches))
     run.report("done")
     return Choice(
         rows=rows,
@@ -229,18 +251,18 @@ def _search(
 ) -> list[SizeSearch]:
     searches = []
     for size, default in defaults.items():
-        order_s = {one: predicted_s(one, size) for one in candidates}
-        able = sorted((one for one in candidates if math.isfinite(order_s[one])), key=order_s.__getitem__)
+        able = shortlist(candidates, predicted_s, size)
         if able:
             searches.append(
                 SizeSearch(
                     message_bytes=size,
-                    candidates=tuple(able),
+                    candidates=able,
                     default_s=default.median_s,
                     seed=run.options.seed,
                     note=run.note,
                 )
             )
+            searches[-1].take_up(run.sampling.past)
 
     def after_step() -> None:
         for search in searches:
@@ -252,9 +274,37 @@ def _search(
         run.report("search")
 
     search_sizes(searches, run.sampling, deadline_s=run.ends_s(_SEARCH_ENDS), after_step=after_step)
-    wrong = {candidate: problem for search in searches for candidate, problem in search.problems.items()}
-    run.warnings.extend(f"{candidate.label} was left out: {problem}" for candidate, problem in wrong.items())
     return searches
+
+
+def _limits(
+    run: _Run, defaults: Mapping[int, DefaultTime], predicted_s: Callable[[Candidate, int], float]
+) -> Callable[[Candidate, int], float]:
+    """What a call of a candidate may take until it is cut off, seconds."""
+    share, least_s, most_s = _LEAST_LIMIT
+    floor_s = min(most_s, max(least_s, share * run.options.budget_s))
+    default_s = {size: default.median_s for size, default in defaults.items()}
+
+    def limit_s(candidate: Candidate, message_bytes: int) -> float:
+        usual_s = interpolated(default_s, message_bytes)
+        expected_s = min(predicted_s(candidate, message_bytes), _TRUSTED_PREDICTION * usual_s)
+        return max(floor_s, _PATIENCE * max(usual_s, expected_s))
+
+    return limit_s
+
+
+def _problems(sampling: Sampling, searches: Sequence[SizeSearch]) -> list[str]:
+    """What was left out because it is wrong, or does not end; one line each."""
+    left_out = [candidate for candidate in sampling.deaths if sampling.is_left_out(candidate)]
+    lines = {one: f"{one.label} was left out: {sampling.why_left_out(one)}" for one in left_out}
+    for search in searches:
+        for candidate, problem in search.problems.items():
+            if candidate in sampling.failures and candidate not in left_out:
+                lines[candidate] = f"{candidate.label} was given up {sampling.failures[candidate]}"
+            lines.setdefault(candidate, f"{candidate.label} was left out: {problem}")
+    for candidate, why in sampling.failures.items():
+        lines.setdefault(candidate, f"{candidate.label} was given up {why}")
+    return list(lines.values())
 
 
 def _fit_for_training(
@@ -273,6 +323,12 @@ def _fit_for_training(
     unfit: set[tuple[int, Candidate]] = set()
     untimed: set[int] = set()
     while True:
+        unfit |= {
+            (size, one.candidate)
+            for size, ranked in standings.items()
+            for one in ranked
+            if run.sampling.is_left_out(one.candidate)
+        }
         finalists = choose_finalists(standings, min_gain=run.options.min_gain, unfit=frozenset(unfit))
         open_questions = [
             (size, candidate)
@@ -284,16 +340,23 @@ def _fit_for_training(
         for size, candidate in open_questions:
             busy = size < holds_busy_from.get(candidate, size + 1)
             found = None
-            if run.sampling.now_s() + condition_cost_s(default_s[size], busy=busy) <= deadline_s:
-                found = measure_conditions(
-                    run.sampling,
-                    size,
-                    candidate,
-                    default_s=default_s[size],
-                    busy=busy,
-                    seed=run.options.seed,
-                    deadline_s=deadline_s,
-                )
+            cost_s = condition_cost_s(default_s[size], busy=busy)
+            if conditions_recorded(run.sampling.past, size, candidate, busy=busy):
+                cost_s = 0.0
+            if cost_s == 0.0 or run.sampling.now_s() + cost_s <= deadline_s:
+                try:
+                    found = measure_conditions(
+                        run.sampling,
+                        size,
+                        candidate,
+                        default_s=default_s[size],
+                        busy=busy,
+                        seed=run.options.seed,
+                        deadline_s=deadline_s,
+                    )
+                except CandidateFailedError:
+                    unfit.add((size, candidate))
+                    continue
             if found is None:
                 unfit.add((size, candidate))
                 untimed.add(size)

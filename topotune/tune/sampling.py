@@ -2,21 +2,36 @@
 
 What stands between the choosing and the bench: it warms each arm up once per size, spaces the starts by what
 calls took so far, runs a round again where a rank missed its start, and writes every trial down before and
-after.
+after. In a run that was resumed it gives out what earlier launches recorded before it measures anew.
+
+It also keeps count of candidates whose calls had to be cut off, and of those that were running when the run
+died: after two, a candidate is left out.
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from topotune.errors import RunError
 from topotune.tune.journal import Journal
+from topotune.tune.resume import DEATHS, Past
 from topotune.tune.statistics import Samples
-from topotune.tune.trial import Bench, Block, BlockTimes, Candidate, Condition
+from topotune.tune.trial import (
+    DEFAULT,
+    PLANNED,
+    Bench,
+    Block,
+    BlockTimes,
+    Candidate,
+    CandidateFailedError,
+    Check,
+    Condition,
+)
+from topotune.units import format_bytes
 
 Purpose = Literal["pilot", "search", "condition", "confirm", "null"]
 
@@ -47,6 +62,10 @@ class Sampling:
         journal: where trials are recorded; None in runs that keep no record.
         dropped: samples that were dropped because a rank missed the start, so far.
         taken: samples that were kept, so far.
+        past: what earlier launches of this run recorded; it is used up.
+        limit_s: what a call of a candidate at a size may take until it is cut off.
+        deaths: by candidate, how often it was cut off or was running when the run died.
+        failures: why, the last time that a call of it was cut off, by candidate.
     """
 
     bench: Bench
@@ -54,24 +73,56 @@ class Sampling:
     journal: Journal | None = None
     dropped: int = 0
     taken: int = 0
+    past: Past = field(default_factory=Past)
+    limit_s: Callable[[Candidate, int], float | None] = lambda _candidate, _message_bytes: None
+    failures: dict[Candidate, str] = field(default_factory=dict)
     _recent_s: dict[tuple[int, Candidate, Condition], list[float]] = field(
         default_factory=lambda: defaultdict(list)
     )
     _starts: dict[int, tuple[int, int]] = field(default_factory=dict)
-    _verdicts: dict[tuple[int, Candidate], str | None] = field(default_factory=dict)
+    _warm: set[tuple[int, Candidate, Condition]] = field(default_factory=set)
+    _checks: dict[tuple[int, Candidate], Check] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.deaths = Counter(self.past.deaths)
+        self._checks.update(self.past.checks)
 
     def now_s(self) -> float:
         """Seconds since the ranks joined."""
         return self.bench.now_s()
 
+    def is_left_out(self, candidate: Candidate) -> bool:
+        """Whether it was cut off, or was running when the run died, too often to be tried again."""
+        return self.deaths[candidate] >= DEATHS
+
+    def is_suspect(self, candidate: Candidate) -> bool:
+        """Whether that has happened to it: then it runs alone, so that no other is blamed the next time."""
+        return self.deaths[candidate] > 0
+
+    def why_left_out(self, candidate: Candidate) -> str:
+        """In words."""
+        words = f"it was running {self.deaths[candidate]} times when it had to be cut off or the run died"
+        return f"{words} ({self.failures[candidate]})" if candidate in self.failures else words
+
     def check(self, candidate: Candidate, message_bytes: int) -> str | None:
-        """What is wrong with the candidate's result at this size, or None; each is run exactly once."""
+        """What speaks against timing the candidate at this size, or None; its result is checked once."""
+        if self.is_left_out(candidate):
+            return self.why_left_out(candidate)
         key = (message_bytes, candidate)
-        if key not in self._verdicts:
+        if key not in self._checks:
             number = self._begin("check", message_bytes, (candidate,), 1, "idle")
-            problem = self._verdicts[key] = self.bench.check(candidate, message_bytes)
-            self._end(number, {"problem": problem})
-        return self._verdicts[key]
+            limit_s = self.limit_s(candidate, message_bytes)
+            check = self._checks[key] = self.bench.check(candidate, message_bytes, limit_s=limit_s)
+            call_s = None if math.isnan(check.call_s) else check.call_s
+            self._end(number, {"problem": check.problem, "call_s": call_s, "broken": check.broken})
+            if check.broken is not None:
+                self._count(candidate, message_bytes, check.broken)
+        return self._checks[key].broken or self._checks[key].problem
+
+    def checked_s(self, candidate: Candidate, message_bytes: int) -> float:
+        """What a call took in the check of the candidate at this size; NaN where that is not known."""
+        check = self._checks.get((message_bytes, candidate))
+        return math.nan if check is None else check.call_s
 
     def rounds(
         self,
@@ -99,14 +150,21 @@ class Sampling:
             Seconds, shape (rounds, arms), without NaN; fewer than ``num_rounds`` where time ran out.
 
         Raises:
+            CandidateFailedError: a call had to be cut off, or broke down; what was timed is lost.
             RunError: ranks keep missing their starts.
         """
-        number = self._begin(purpose, message_bytes, arms, num_rounds, condition)
+        recorded = self.past.take((purpose, message_bytes, tuple(arms), condition), num_rounds)
+        for times_s, arm in zip(recorded.T, arms, strict=True):
+            self._recent_s[message_bytes, arm, condition].extend(times_s[-_RECENT:].tolist())
+        if len(recorded) == num_rounds:
+            return recorded
+        number = self._begin(purpose, message_bytes, arms, num_rounds - len(recorded), condition)
         blocks: list[BlockTimes] = []
-        whole: list[Samples] = []
+        whole: list[Samples] = list(recorded)
         asked = 0
         while (missing := num_rounds - len(whole)) > 0 and (not blocks or self.now_s() < until_s):
             if asked >= _ATTEMPTS * num_rounds + 8:
+                self._end(number, _outcome(blocks))
                 raise RunError(
                     f"ranks missed {sum(block.num_missed for block in blocks)} of {asked * len(arms)} "
                     f"common starts of {arms[-1].label} at {message_bytes} bytes",
@@ -115,6 +173,11 @@ class Sampling:
             block = self._block(message_bytes, arms, missing, first_guess_s, condition)
             asked += len(block.orders)
             times = self.bench.run(block)
+            if times.broken is not None:
+                failed = arms[times.broken.arm]
+                self._end(number, {**_outcome(blocks), "broken": asdict(times.broken)})
+                self._count(failed, message_bytes, times.broken.why)
+                raise CandidateFailedError(failed, times.broken.why)
             blocks.append(times)
             self._learn(block, times)
             if not all(self._recent_s[message_bytes, arm, condition] for arm in arms):
@@ -131,7 +194,8 @@ class Sampling:
         first_guess_s: float,
         condition: Condition,
     ) -> Block:
-        known = [self._recent_s.get((message_bytes, arm, condition)) for arm in arms]
+        keys = [(message_bytes, arm, condition) for arm in arms]
+        known = [self._recent_s.get(key) for key in keys]
         expected = [spacing_s(recent) if recent else _GUESS_STRETCH * first_guess_s for recent in known]
         affordable = max(1, int(_BLOCK_S / sum(expected)))
         if not all(known):
@@ -144,7 +208,8 @@ class Sampling:
                 for _ in range(min(num_rounds, affordable))
             ),
             expected_s=tuple(expected),
-            warmups=tuple(0 if recent else _WARMUPS for recent in known),
+            warmups=tuple(0 if key in self._warm else _WARMUPS for key in keys),
+            limits_s=tuple(self._limit_s(arm, message_bytes) for arm in arms),
             condition=condition,
             # Work beside the collective makes calls long beside a barrier's skew, and their times hard to
             # foresee.
@@ -157,6 +222,8 @@ class Sampling:
         self.dropped += times.num_missed
         for index, arm in enumerate(block.arms):
             key = (block.message_bytes, arm, block.condition)
+            if kept[:, index].any():
+                self._warm.add(key)
             self._recent_s[key] = [
                 *self._recent_s[key],
                 *(float(time_s) for time_s in times.times_s[kept[:, index], index]),
@@ -164,6 +231,13 @@ class Sampling:
         if block.scheme == "clock":
             missed, starts = self._starts.get(block.message_bytes, (0, 0))
             self._starts[block.message_bytes] = (missed + times.num_missed, starts + times.times_s.size)
+
+    def _limit_s(self, arm: Candidate, message_bytes: int) -> float | None:
+        return None if arm in (DEFAULT, PLANNED) else self.limit_s(arm, message_bytes)
+
+    def _count(self, candidate: Candidate, message_bytes: int, why: str) -> None:
+        self.deaths[candidate] += 1
+        self.failures[candidate] = f"at {format_bytes(message_bytes)}: {why}"
 
     def _misses_too_many(self, message_bytes: int) -> bool:
         missed, starts = self._starts.get(message_bytes, (0, 0))

@@ -8,6 +8,12 @@ slower by their intervals. When all were tried, those still in contention play o
 take turns, the one with the least time spent first, so that what small sizes leave over goes to the large
 ones.
 
+A candidate whose check showed it to be hopeless is not timed at all, so that a very slow one costs the search
+two calls. One whose call had to be cut off is done with at that size. One that was cut off before, or was
+running when the run died, runs in rounds of its own.
+
+A search that is resumed takes up its samples and its study as the journal has them.
+
 What comes out is a ranking, biased as any best-of-many is (about sigma * sqrt(2 ln K)); nothing here is
 evidence. Confirmation takes fresh samples.
 """
@@ -22,15 +28,23 @@ import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import TrialState
 
+from topotune.tune.resume import Past
 from topotune.tune.sampling import Sampling
 from topotune.tune.statistics import Comparison, Samples, log_spread, screen_arms
-from topotune.tune.trial import DEFAULT, Candidate
+from topotune.tune.trial import DEFAULT, Candidate, CandidateFailedError
 
 _RUNGS: Final = (2, 4, 4)
 """Rounds added at each rung of a heat."""
 
 _HOPELESS: Final = (4.0, 1.5, 1.5)
-"""A candidate this many times slower than the best so far goes no further; two rounds prove little."""
+"""A candidate this many times slower than the best so far goes no further; two rounds of calls that take less
+than `_CHEAP_S` prove little."""
+
+_HOPELESS_CHECK: Final = 8.0
+"""The same of the faster of its first two calls, cold and unpaired as they are …"""
+
+_CHEAP_S: Final = 0.02
+"""… and what a call may take all the same: below, to measure it costs too little to matter."""
 
 _HEAT: Final = 4
 """New candidates that share one default in their rounds."""
@@ -72,9 +86,10 @@ class SizeSearch:
         candidates: in predicted order, best first; without the default.
         default_s: what the default took in the pilot, seconds.
         seed: of Optuna's sampler.
+        note: takes what is to stand in the journal.
         spent_s: wall time spent here.
         finished: nothing is left to find out, or no time is left for this size.
-        problems: candidates with a wrong result, in words.
+        problems: candidates with a wrong result, or whose calls were cut off, in words.
     """
 
     message_bytes: int
@@ -88,13 +103,41 @@ class SizeSearch:
     _pairs: dict[Candidate, tuple[list[float], list[float]]] = field(default_factory=dict)
     _compared: dict[Candidate, Comparison] = field(default_factory=dict)
     _dropped: set[Candidate] = field(default_factory=set)
+    _hopeless: dict[Candidate, float] = field(default_factory=dict)
+    """Log-ratios of candidates that only their check was timed of."""
 
     def __post_init__(self) -> None:
         self._untried = list(self.candidates)
         self._space = search_space(self.candidates)
         self.study = new_study(self.seed)
-        for candidate in _one_per_algorithm(self.candidates):
-            self.study.enqueue_trial(_study_params(candidate))
+        self._enqueue_best()
+
+    def take_up(self, past: Past) -> None:
+        """Go on where earlier launches of the run stopped; before the first step."""
+        for searched in past.searched.get(self.message_bytes, ()):
+            if len(searched.times_s):
+                self._add(searched.arms[1:], searched.times_s)
+        for note in past.told:
+            candidate = Candidate.of(note["algorithm"], note["params"])
+            if note["message_bytes"] != self.message_bytes or candidate not in self.candidates:
+                continue
+            if candidate in self._untried:
+                self._untried.remove(candidate)
+            if note["state"] == TrialState.FAIL.name:
+                self.problems[candidate] = note.get("problem") or "it failed"
+            elif candidate not in self._pairs:
+                self._hopeless[candidate] = note["log_ratio"] or 0.0
+            if note["state"] != TrialState.COMPLETE.name:
+                self._dropped.add(candidate)
+        self.spent_s += past.spent_s.get(self.message_bytes, 0.0)
+        self.study = rebuild_study(past.told, self.message_bytes, self.candidates, seed=self.seed)
+        self._enqueue_best()
+
+    def _enqueue_best(self) -> None:
+        tried = {one.algorithm for one in self.candidates if one not in self._untried}
+        for candidate in _one_per_algorithm(self._untried):
+            if candidate.algorithm not in tried:
+                self.study.enqueue_trial(_study_params(candidate))
 
     def ask(self, count: int) -> list[tuple[Candidate, optuna.Trial]]:
         """Up to ``count`` candidates never tried at this size, with their open trials."""
@@ -134,9 +177,12 @@ class SizeSearch:
             self.finished = True
             return
         self._measure(sampling, contenders, _PLAYOFF_ROUNDS)
+        for candidate in contenders:
+            if candidate in self.problems:  # the study keeps what it was told before
+                self._note_told(candidate, TrialState.FAIL, None)
 
     def standings(self) -> list[Standing]:
-        """All candidates that were timed, fastest first by ratio."""
+        """All candidates that were timed and have no problem, fastest first by ratio."""
         standings = [
             Standing(
                 candidate=candidate,
@@ -145,21 +191,30 @@ class SizeSearch:
                 dropped=candidate in self._dropped,
             )
             for candidate, pairs in self._pairs.items()
+            if candidate not in self.problems
         ]
         return sorted(standings, key=lambda standing: -standing.comparison.ratio)
 
     def best_median_s(self) -> float:
         """Median of the fastest candidate so far, or of the default if that is faster."""
-        return min([self.default_s, *(float(np.median(own)) for _, own in self._pairs.values())])
+        return min(
+            [
+                self.default_s,
+                *(float(np.median(own)) for one, (_, own) in self._pairs.items() if one not in self.problems),
+            ]
+        )
 
     def tell(self, candidate: Candidate, trial: optuna.Trial, state: TrialState) -> None:
         """Close a trial with what is known of its candidate, and note it for the journal."""
         value = None
         if state is not TrialState.FAIL:
-            value = -math.log(self._compare(candidate).ratio)
+            value = self._log_ratio(candidate)
             trial.report(value, step=self._rounds_of(candidate))
         # Optuna takes the last reported value of a pruned trial, and wants none for it here.
         self.study.tell(trial, value if state is TrialState.COMPLETE else None, state=state)
+        self._note_told(candidate, state, value)
+
+    def _note_told(self, candidate: Candidate, state: TrialState, value: float | None) -> None:
         self.note(
             "told",
             {
@@ -168,37 +223,61 @@ class SizeSearch:
                 "state": state.name,
                 "log_ratio": value,
                 "num_rounds": self._rounds_of(candidate),
+                "problem": self.problems.get(candidate),
             },
         )
 
     def _heat(self, sampling: Sampling, asked: list[tuple[Candidate, optuna.Trial]]) -> None:
         running = dict(asked)
-        for candidate, trial in asked:
+
+        def leave(candidate: Candidate, state: TrialState) -> None:
+            self._dropped.add(candidate)
+            self.tell(candidate, running.pop(candidate), state)
+
+        for candidate, _ in asked:
             problem = sampling.check(candidate, self.message_bytes)
+            checked_s = sampling.checked_s(candidate, self.message_bytes)
             if problem is not None:
                 self.problems[candidate] = problem
-                self._dropped.add(candidate)
-                self.tell(candidate, trial, TrialState.FAIL)
-                del running[candidate]
+                leave(candidate, TrialState.FAIL)
+            elif checked_s > max(_CHEAP_S, _HOPELESS_CHECK * self.best_median_s()):
+                self._hopeless[candidate] = math.log(checked_s / self.default_s)
+                leave(candidate, TrialState.PRUNED)
         for rounds, hopeless in zip(_RUNGS, _HOPELESS, strict=True):
-            if not running:
-                return
             self._measure(sampling, list(running), rounds)
             for candidate in list(running):
-                if self._is_poor(candidate, hopeless):
-                    self._dropped.add(candidate)
-                    self.tell(candidate, running.pop(candidate), TrialState.PRUNED)
+                if candidate in self.problems:
+                    leave(candidate, TrialState.FAIL)
+                elif self._is_poor(candidate, hopeless):
+                    leave(candidate, TrialState.PRUNED)
         for candidate, trial in running.items():
             self.tell(candidate, trial, TrialState.COMPLETE)
 
     def _measure(self, sampling: Sampling, candidates: Sequence[Candidate], num_rounds: int) -> None:
-        times_s = sampling.rounds(
-            "search",
-            self.message_bytes,
-            (DEFAULT, *candidates),
-            num_rounds,
-            first_guess_s=self.default_s,
-        )
+        """Rounds of these candidates; those whose calls are cut off become problems."""
+        together = [one for one in candidates if not sampling.is_suspect(one)]
+        groups = [together, *([one] for one in candidates if sampling.is_suspect(one))]
+        for group in groups:
+            left = list(group)
+            while left:
+                try:
+                    times_s = sampling.rounds(
+                        "search",
+                        self.message_bytes,
+                        (DEFAULT, *left),
+                        num_rounds,
+                        first_guess_s=self.default_s,
+                    )
+                except CandidateFailedError as failure:
+                    self.problems[failure.candidate] = failure.why
+                    self._dropped.add(failure.candidate)
+                    left.remove(failure.candidate)
+                    continue
+                self._add(left, times_s)
+                break
+
+    def _add(self, candidates: Sequence[Candidate], times_s: Samples) -> None:
+        """Take rounds of the default and these candidates into account."""
         for index, candidate in enumerate(candidates, start=1):
             default_s, own_s = self._pairs.setdefault(candidate, ([], []))
             default_s.extend(times_s[:, 0].tolist())
@@ -207,6 +286,8 @@ class SizeSearch:
 
     def _is_poor(self, candidate: Candidate, hopeless: float) -> bool:
         own = self._compare(candidate)
+        if own.median_s > _CHEAP_S:
+            hopeless = min(_HOPELESS)
         if own.median_s > hopeless * min(self.best_median_s(), own.default_median_s):
             return True
         if own.num_rounds < 3:
@@ -236,6 +317,12 @@ class SizeSearch:
             self._compared[candidate] = known
         return known
 
+    def _log_ratio(self, candidate: Candidate) -> float:
+        """Log(candidate / default), as far as it is known."""
+        if candidate in self._pairs:
+            return -math.log(self._compare(candidate).ratio)
+        return self._hopeless[candidate]
+
     def _rounds_of(self, candidate: Candidate) -> int:
         return len(self._pairs[candidate][0]) if candidate in self._pairs else 0
 
@@ -249,7 +336,7 @@ class SizeSearch:
         if candidate in running or candidate in self.problems:
             self.study.tell(trial, state=TrialState.FAIL)
         else:
-            self.study.tell(trial, -math.log(self._compare(candidate).ratio))
+            self.study.tell(trial, self._log_ratio(candidate))
 
 
 def search_sizes(
@@ -297,7 +384,7 @@ def rebuild_study(
     Args:
         notes: of the journal; those of kind ``told`` are used.
         message_bytes: the size.
-        candidates: of that run, in the same order.
+        candidates: of that run, in the same order; what was told of others is left out.
         seed: of the sampler.
     """
     study = new_study(seed)
@@ -305,7 +392,10 @@ def rebuild_study(
     for note in notes:
         if note["kind"] != "told" or note["message_bytes"] != message_bytes:
             continue
-        params = _study_params(Candidate.of(note["algorithm"], note["params"]))
+        candidate = Candidate.of(note["algorithm"], note["params"])
+        if candidate not in candidates:
+            continue
+        params = _study_params(candidate)
         state = TrialState[note["state"]]
         value = note["log_ratio"]
         study.add_trial(

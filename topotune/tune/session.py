@@ -6,11 +6,10 @@ rank 0 alone decides, and tells the others what to run. Payloads and results are
 
 import platform
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -19,10 +18,16 @@ import torch
 
 from topotune import __version__
 from topotune.bounds import NoBound, allreduce_bound
-from topotune.errors import UsageError
+from topotune.errors import TopotuneError, UsageError
 from topotune.execute.fingerprint import RankFacts, combine_facts, local_facts
-from topotune.execute.native import ALLGATHER_REDUCE_SCRATCH_BYTES
-from topotune.links import fit_links, link_classes, measure_links
+from topotune.links import (
+    fit_links,
+    link_classes,
+    measure_links,
+    measurement_from_document,
+    measurement_to_document,
+)
+from topotune.links.flow_plan import FlowTime
 from topotune.links.messages import Messages
 from topotune.links.model import LinkModel
 from topotune.plan import (
@@ -35,67 +40,86 @@ from topotune.plan import (
     find_row,
     plan_to_document,
 )
-from topotune.schedule.candidates import candidates
-from topotune.simulate import predict_candidate
+from topotune.probe.numa import own_numa_node
 from topotune.train.agreement import shape_of
+from topotune.tune.arrangement import Arrangement
 from topotune.tune.compare import compare_plan, comparison_to_document
 from topotune.tune.decide import Limit
-from topotune.tune.journal import Journal
+from topotune.tune.journal import ENDED
+from topotune.tune.opening import Record
 from topotune.tune.options import CompareOptions, TuneOptions
 from topotune.tune.pipeline import Choice, choose_rows
 from topotune.tune.progress import OnProgress, Progress
 from topotune.tune.sampling import Sampling
 from topotune.tune.timing import Station, TorchBench
-from topotune.tune.trial import Candidate
+from topotune.tune.trial import DEFAULT
 from topotune.tune.world import World, joined_world
 
 _LINKS_SHARE, _LINKS_MOST_S = 0.07, 4.0
 """Of the budget: what the links may take."""
+_FLOWS_SHARE, _FLOWS_MOST_S = 0.05, 6.0
+_FRESH_SHARE, _FRESH_MOST_S = 0.12, 8.0
+"""The same for flows between three nodes or more; fresh ones run only where the first ones look odd."""
 
 _ONE_RANK: Final = Limit(no_bound_reason="a single rank exchanges nothing")
 
 
 def tune_worker(
-    payload: Mapping[str, Any], on_progress: OnProgress = lambda _progress: None
+    payload: Mapping[str, Any],
+    on_progress: OnProgress = lambda _progress: None,
+    on_network: Callable[[str], None] = lambda line: None,
+    say: Callable[[TopotuneError], None] = lambda _error: None,
 ) -> dict[str, Any] | None:
     """Tune on this rank, together with all others.
 
     Args:
-        payload: ``budget_s``, ``sizes`` (or None), ``min_gain``, ``seed``, ``backend``, ``journal_path``;
-            each may be left out (`TuneOptions`).
+        payload: ``budget_s``, ``sizes`` (or None), ``min_gain``, ``seed``, ``backend``, ``journal_path``,
+            ``resume``; each may be left out (`TuneOptions`).
         on_progress: called on rank 0, after each step.
+        on_network: called on rank 0 with each line about the network interfaces that the nodes use.
+        say: as for `joined_world`.
 
     Returns:
         the plan's document on rank 0, None on the others.
 
     Raises:
-        UsageError: an option out of its range.
+        UsageError: an option out of its range; an interface that a node does not have.
+        InputFileError: a run shall be resumed whose journal is none, or is of another run.
         OutputFileError: the journal cannot be written.
-        RunError: a rank was lost, or ranks could not be timed.
+        RankFailedError: a rank or node was lost.
+        RunError: ranks could not be timed.
     """
     options = TuneOptions.from_payload(payload)
-    with joined_world(None) as world:
+    # The journal is closed last: what was lost is noted in it while the world is left.
+    with ExitStack() as stack, joined_world(None, on_network, say) as world:
         started_s = time.perf_counter()
-        plan = _tune(world, options, started_s, on_progress)
+        plan = _tune(world, options, started_s, on_progress, stack)
     return None if plan is None else plan_to_document(plan)
 
 
-def compare_worker(payload: Mapping[str, Any]) -> dict[str, Any] | None:
+def compare_worker(
+    payload: Mapping[str, Any],
+    on_network: Callable[[str], None] = lambda line: None,
+    say: Callable[[TopotuneError], None] = lambda _error: None,
+) -> dict[str, Any] | None:
     """Compare a plan with the default on this rank, together with all others.
 
     Args:
         payload: ``plan_path``, and ``sizes`` (or None), ``budget_s``, ``seed``, which may be left out
             (`CompareOptions`).
+        on_network: called on rank 0 with each line about the network interfaces that the nodes use.
+        say: as for `joined_world`.
 
     Returns:
         the document ``topotune/comparison`` on rank 0, None on the others.
 
     Raises:
         UsageError: an option out of its range, or a plan that does not fit these ranks.
-        RunError: a rank was lost, or ranks could not be timed.
+        RankFailedError: a rank or node was lost.
+        RunError: ranks could not be timed, or the plan computes something else.
     """
     options = CompareOptions.from_payload(payload)
-    with joined_world(options.plan_path) as world:
+    with joined_world(options.plan_path, on_network, say) as world:
         started_s = time.perf_counter()
         agreement = world.planned.agreement
         assert agreement is not None
@@ -107,16 +131,17 @@ def compare_worker(payload: Mapping[str, Any]) -> dict[str, Any] | None:
         rows = () if table is None or table.allreduce is None else table.allreduce
         station = _station(world)
         if world.rank != 0:
-            station.follow()
+            _follow(world, station)
             return None
         bench = TorchBench(station, started_s=started_s)
         sampling = Sampling(bench=bench, rng=np.random.default_rng(options.seed))
-        found, warnings = compare_plan(
-            sampling,
-            rows,
-            options,
-            algorithm_at=lambda size: find_row(rows, size).algorithm if rows else "default",
-        )
+        with _told_to_all(world, bench):
+            found, warnings = compare_plan(
+                sampling,
+                rows,
+                options,
+                algorithm_at=lambda size: find_row(rows, size).algorithm if rows else "default",
+            )
         bench.end()
         warnings = [*([agreement.warning] if agreement.warning else []), *warnings]
         return comparison_to_document(
@@ -124,37 +149,80 @@ def compare_worker(payload: Mapping[str, Any]) -> dict[str, Any] | None:
         )
 
 
-def _tune(world: World, options: TuneOptions, started_s: float, on_progress: OnProgress) -> Plan | None:
+def _tune(
+    world: World, options: TuneOptions, started_s: float, on_progress: OnProgress, stack: ExitStack
+) -> Plan | None:
     report = on_progress if world.rank == 0 else lambda _progress: None
-    facts = Messages(world.private.group).gather(asdict(local_facts(options.backend)))
+    messages = Messages(world.private.group)
+    facts = messages.gather(asdict(local_facts(options.backend)))
     fingerprint = combine_facts([RankFacts(**fact) for fact in facts], world.nodes.node_of_rank)
-    model, warnings = _link_model(world, options, started_s, report)
+    numa_of_rank = messages.gather(own_numa_node())
+    header = {
+        "topotune_version": __version__,
+        "options": asdict(options),
+        "seed": options.seed,
+        "fingerprint": asdict(fingerprint),
+    }
+    record = Record.open(options, header, messages, stack)
+    journal, past = record.journal, record.past
+    if record.ended:
+        return record.plan
+    if journal is not None:
+        world.watch.on_loss(lambda loss: journal.note("lost", loss.to_json()))
+    model, warnings = _link_model(world, options, started_s, report, record)
     station = _station(world)
     if world.rank != 0:
-        station.follow()
+        _follow(world, station)
         return None
-    bench = TorchBench(station, started_s=started_s)
-    with ExitStack() as stack:
-        journal = None
-        if options.journal_path is not None:
-            header = {
-                "topotune_version": __version__,
-                "options": asdict(options),
-                "seed": options.seed,
-                "fingerprint": asdict(fingerprint),
-            }
-            journal = stack.enter_context(Journal(Path(options.journal_path), header))
-        sampling = Sampling(bench=bench, rng=np.random.default_rng(options.seed), journal=journal)
+    bench = TorchBench(station, started_s=started_s - past.elapsed_s)
+    with _told_to_all(world, bench):
+        arrangement = Arrangement.of(model, numa_of_rank)
+        bench.arrange(arrangement.rank_order)
+        if journal is not None:
+            journal.note("arrangement", {"rank_order": arrangement.rank_order})
+        num_finished = past.num_finished
+        sampling = Sampling(bench=bench, rng=np.random.default_rng(options.seed), journal=journal, past=past)
         choice = choose_rows(
             sampling,
             options,
-            _candidates(world),
-            predicted_s=_predictor(model, options),
+            arrangement.candidates(),
+            predicted_s=arrangement.predictor(options.sizes),
             limit=_limit(model),
             on_progress=report,
         )
+        if num_finished:
+            warnings += (
+                f"resumed from {num_finished} finished trials of earlier launches; "
+                "what confirms the rows was measured in this launch alone",
+            )
+        plan = _plan(world, options, arrangement, fingerprint, choice, warnings, bench.now_s())
+        if journal is not None:
+            journal.note(ENDED, {"plan": plan_to_document(plan)})
     bench.end()
-    return _plan(world, options, model, fingerprint, choice, warnings, bench.now_s())
+    return plan
+
+
+@contextmanager
+def _told_to_all(world: World, bench: TorchBench) -> Iterator[None]:
+    """Have all ranks raise what rank 0 gives up with while the others wait for its next command."""
+    try:
+        yield
+    except TopotuneError as error:
+        if bench.fail(error):
+            world.watch.agree(error)
+        raise
+
+
+def _follow(world: World, station: Station) -> None:
+    """Do what rank 0 says.
+
+    Raises:
+        TopotuneError: it gave up with this error.
+    """
+    error = station.follow()
+    if error is not None:
+        world.watch.agree(error)
+        raise error
 
 
 def _station(world: World) -> Station:
@@ -162,11 +230,13 @@ def _station(world: World) -> Station:
 
 
 def _link_model(
-    world: World, options: TuneOptions, started_s: float, report: OnProgress
+    world: World, options: TuneOptions, started_s: float, report: OnProgress, record: Record
 ) -> tuple[LinkModel | None, tuple[str, ...]]:
-    """What the links cost; None for a single rank, which has none."""
+    """What the links cost, measured now or by an earlier launch; None for a single rank, which has none."""
     if world.num_ranks == 1:
         return None, ()
+    if record.has_links:
+        return _recorded_link_model(record, options)
 
     def share(done: float) -> None:
         passed_s = time.perf_counter() - started_s
@@ -181,36 +251,34 @@ def _link_model(
     measurement = measure_links(
         world.private.group,
         budget_s=min(_LINKS_MOST_S, _LINKS_SHARE * options.budget_s),
+        flow_time=_flow_time(world, options),
+        seed=options.seed,
         nodes=world.nodes,
         progress=share,
     )
+    if record.journal is not None:
+        record.journal.note("links", {"measurement": measurement_to_document(measurement)})
+    if world.rank != 0:  # which alone needs more than the measuring; and ranks may outnumber cores
+        return None, ()
     return fit_links(measurement, seed=options.seed), measurement.warnings
 
 
-def _candidates(world: World) -> list[Candidate]:
-    found = candidates(world.num_ranks, world.nodes.node_of_rank)
-    return [Candidate.of(algorithm, params) for algorithm, params in found]
+def _flow_time(world: World, options: TuneOptions) -> FlowTime | None:
+    """What flows between the nodes may take; two nodes have no structure."""
+    if max(world.nodes.node_of_rank) < 2:
+        return None
+    return FlowTime(
+        first_s=min(_FLOWS_MOST_S, _FLOWS_SHARE * options.budget_s),
+        fresh_s=min(_FRESH_MOST_S, _FRESH_SHARE * options.budget_s),
+    )
 
 
-def _predictor(model: LinkModel | None, options: TuneOptions) -> Callable[[Candidate, int], float]:
-    """The simulator's time of a candidate at a size; infinite where it does not take the size."""
-    curves: dict[Candidate, dict[int, float]] = {}
-
-    def predicted_s(candidate: Candidate, message_bytes: int) -> float:
-        if model is None:
-            return 0.0  # a single rank has the default alone, which exchanges nothing
-        if candidate.algorithm == "native_allgather_reduce" and (
-            message_bytes * model.num_ranks > ALLGATHER_REDUCE_SCRATCH_BYTES
-        ):
-            return float("inf")
-        curve = curves.setdefault(candidate, {})
-        if message_bytes not in curve:
-            sizes = sorted({*options.sizes, message_bytes})
-            times_s = predict_candidate(candidate.algorithm, candidate.params, model, sizes)
-            curve.update(zip(sizes, times_s.tolist(), strict=True))
-        return curve[message_bytes]
-
-    return predicted_s
+def _recorded_link_model(record: Record, options: TuneOptions) -> tuple[LinkModel | None, tuple[str, ...]]:
+    """Rank 0 alone needs it from here on."""
+    if record.past.measurement is None:
+        return None, ()
+    measurement = measurement_from_document(record.past.measurement, str(options.journal_path))
+    return fit_links(measurement, seed=options.seed), measurement.warnings
 
 
 def _limit(model: LinkModel | None) -> Limit:
@@ -228,7 +296,7 @@ def _limit(model: LinkModel | None) -> Limit:
 def _plan(
     world: World,
     options: TuneOptions,
-    model: LinkModel | None,
+    arrangement: Arrangement,
     fingerprint: Fingerprint,
     choice: Choice,
     warnings: tuple[str, ...],
@@ -251,7 +319,13 @@ def _plan(
                 "python": platform.python_version(),
                 "torch": torch.__version__,
             },
+            network=world.network.facts.get("interface"),
+            interface=world.network.common if world.network.differs else None,
         ),
-        links=() if model is None else link_classes(model),
+        links=() if arrangement.as_numbered is None else link_classes(arrangement.as_numbered),
+        # Where the default is left everywhere nothing runs in the order.
+        rank_order=arrangement.rank_order
+        if any(row.algorithm != DEFAULT.algorithm for row in choice.rows)
+        else None,
         warnings=(*world.nodes.warnings, *warnings, *choice.warnings),
     )

@@ -14,6 +14,12 @@ barrier, and its time is the slowest rank's own duration.
 The default is timed on a raw gloo group as ``dist.all_reduce``, candidates on the ``topotune`` group by the
 same call, so that dispatch counts.
 
+A candidate's call that does not end within its limit is cut off: its private connections are closed, which
+ends it on every rank, on each at its own call. A rank that has left such a call makes no more of candidates
+in this block, and all its calls of the default, which others wait for. At the end of the block all ranks tell
+each other where they stopped, and so all of them, or none, make the private connections anew; the raw group
+and the one for commands never notice. The earliest call that failed anywhere is the one to blame.
+
 Source: round-time synchronisation of ReproMPI; reference: Hunold and Carpen-Amarie, "Reproducible MPI
 benchmarking is still not as easy as you think", TPDS 2016.
 """
@@ -21,21 +27,33 @@ benchmarking is still not as easy as you think", TPDS 2016.
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from topotune.errors import WrongResultError
+from topotune.errors import TopotuneError, WrongResultError, error_from_json, error_to_json
 from topotune.execute import Communicator, check_exact
 from topotune.links.clock import SynchronizedClock
 from topotune.links.messages import Messages
 from topotune.schedule.model import Params
 from topotune.train.process_group import ProcessGroupTopotune
+from topotune.tune.calls import Calls
 from topotune.tune.confirm import ELEMENT_BYTES
-from topotune.tune.trial import DEFAULT, PLANNED, Block, BlockTimes, Candidate, Condition, Scheme
+from topotune.tune.trial import (
+    DEFAULT,
+    PLANNED,
+    Block,
+    BlockTimes,
+    Broken,
+    Candidate,
+    Check,
+    Condition,
+    Scheme,
+)
 from topotune.tune.workload import Backward, batch_for, python_until_done
 from topotune.units import format_bytes
 
@@ -80,11 +98,15 @@ class Station:
         self._tensor = torch.zeros(0)
         self._backward: tuple[int, Backward] | None = None
         self._sent: tuple[torch.Tensor, ...] = ()
+        self._built: set[Candidate] = set()
 
-    def follow(self) -> None:
-        """Do what rank 0 commands until it commands to end."""
+    def follow(self) -> TopotuneError | None:
+        """Do what rank 0 commands until it commands to end; with what it gave up, if it did."""
         while (command := self.hear())["do"] != "end":
+            if command["do"] == "fail":
+                return error_from_json(command["error"])
             self.do(command)
+        return None
 
     def tell(self, command: Mapping[str, Any]) -> None:
         """Rank 0: send a command to all others."""
@@ -115,7 +137,11 @@ class Station:
             return self._sync()
         if command["do"] == "check":
             arm = Candidate.of(command["arm"]["algorithm"], command["arm"]["params"])
-            return self._check(arm, command["message_bytes"])
+            return self._check(arm, command["message_bytes"], command["limit_s"])
+        if command["do"] == "arrange":
+            order = command["rank_order"]
+            self._planned.rank_order = None if order is None else tuple(order)
+            return None
         assert command["do"] == "block", command["do"]
         return self._run(Block.from_json(command["block"]), command["scheme"], command["batch"])
 
@@ -124,29 +150,50 @@ class Station:
         self.clock.sync()
         return max(error_s for (error_s,) in self.messages.gather_numbers(self.clock.max_error_s))
 
-    def _check(self, arm: Candidate, message_bytes: int) -> str | None:
+    def _check(self, arm: Candidate, message_bytes: int, limit_s: float | None) -> dict[str, Any]:
         before = self._planned.calls["allreduce", arm.algorithm]
+        calls = Calls(self._planned)
+        self._build((arm,), (limit_s,), calls)
+        self._choose(arm, limit_s)
+        dispatch = _ThroughDispatch(self._planned, arm, limit_s, self._private, calls)
+        problem = None
         try:
-            check_exact(_ThroughDispatch(self._planned, arm, self._private), message_bytes)
+            check_exact(dispatch, message_bytes)
         except WrongResultError as error:
-            return error.message
+            problem = error.message
+        by_rank = self.messages.gather_numbers(*dispatch.calls_s, *calls.outcome)
+        broken = self._settle(calls, [numbers[-2:] for numbers in by_rank])
+        if broken is not None:
+            return {"problem": None, "call_s": None, "broken": broken[1]}
         if arm != PLANNED and self._planned.calls["allreduce", arm.algorithm] == before:
-            return f"it does not take messages of {format_bytes(message_bytes)}"
-        return None
+            problem = f"it does not take messages of {format_bytes(message_bytes)}"
+        call_s = min(max(call_s) for call_s in list(zip(*by_rank, strict=True))[:-2])
+        return {"problem": problem, "call_s": call_s, "broken": None}
 
-    def _run(self, block: Block, scheme: Scheme, batch: int) -> list[list[float]]:
-        """Each rank's times of each sample in the order of sampling, NaN where it came too late."""
+    def _run(self, block: Block, scheme: Scheme, batch: int) -> dict[str, Any]:
+        """A block; the same on all ranks.
+
+        Returns:
+            ``by_rank``: each rank's times of each sample in the order of sampling, NaN where it came too
+            late. ``broken``: the arm whose call failed, and why; or None.
+        """
         tensor = self._buffer(block.message_bytes)
-        for arm, warmups in zip(block.arms, block.warmups, strict=True):
+        calls = Calls(self._planned)
+
+        def call(arm: Candidate, limit_s: float | None) -> None:
+            calls.make(arm, limit_s, lambda: self._call(arm, tensor, block.condition, batch))
+
+        self._build(block.arms, block.limits_s, calls)
+        for arm, warmups, limit_s in zip(block.arms, block.warmups, block.limits_s, strict=True):
+            self._choose(arm, limit_s)
             for _ in range(warmups):
-                self._choose(arm)
-                self._call(arm, tensor, block.condition, batch)
+                call(arm, limit_s)
         ready_s = self.messages.gather_numbers(self.clock.now_s())
         start_s = max(at_s for (at_s,) in ready_s) + _LEAD_S
         taken: list[float] = []
         for index in (index for order in block.orders for index in order):
-            arm = block.arms[index]
-            self._choose(arm)
+            arm, limit_s = block.arms[index], block.limits_s[index]
+            self._choose(arm, limit_s)
             if scheme == "barrier":
                 self.messages.barrier()
                 start_s = self.clock.now_s()
@@ -154,15 +201,51 @@ class Station:
             else:
                 late_s = self.clock.wait_until(start_s)
                 missed = late_s > max(_LATE_S, _LATE_SHARE * block.expected_s[index])
-            self._call(arm, tensor, block.condition, batch)
+            call(arm, limit_s)
             taken.append(math.nan if missed else self.clock.now_s() - start_s)
             start_s += block.expected_s[index] + _GAP_S
-        return self.messages.gather_numbers(*taken)
+        by_rank = self.messages.gather_numbers(*taken, *calls.outcome)
+        broken = self._settle(calls, [numbers[-2:] for numbers in by_rank])
+        return {
+            "by_rank": [numbers[:-2] for numbers in by_rank],
+            "broken": None if broken is None else [block.arms.index(broken[0]), broken[1]],
+        }
 
-    def _choose(self, arm: Candidate) -> None:
+    def _build(self, arms: Sequence[Candidate], limits_s: Sequence[float | None], calls: Calls) -> None:
+        """Make candidates ready, so that the first call of each is like any other."""
+        missing = [
+            (arm, limit_s)
+            for arm, limit_s in zip(arms, limits_s, strict=True)
+            if arm not in (DEFAULT, PLANNED) and arm not in self._built
+        ]
+        for arm, limit_s in missing:
+            self._choose(arm, limit_s)
+            calls.make(arm, limit_s, self._planned.build_override)
+            self._built.add(arm)
+        if missing:
+            self.messages.barrier()
+
+    def _settle(self, calls: Calls, outcomes: Sequence[Sequence[float]]) -> tuple[Candidate, str] | None:
+        """After calls of candidates: what failed on any rank, and everything anew if something did.
+
+        Args:
+            calls: what this rank made.
+            outcomes: of all ranks.
+        """
+        failed = [(at, -passed_s, rank) for rank, (at, passed_s) in enumerate(outcomes) if at]
+        if not failed:
+            return None
+        at, _, rank = min(failed)
+        why = str(self.messages.gather(calls.why)[rank])
+        self._planned.renew()
+        self._built.clear()
+        return calls.arms[int(at) - 1], why
+
+    def _choose(self, arm: Candidate, limit_s: float | None) -> None:
         if arm == DEFAULT:
             return
         self._planned.override = None if arm == PLANNED else (arm.algorithm, arm.params)
+        self._planned.call_limit = None if limit_s is None else timedelta(seconds=limit_s)
 
     def _call(self, arm: Candidate, tensor: torch.Tensor, condition: Condition, batch: int) -> None:
         group = self._raw if arm == DEFAULT else self._planned
@@ -205,17 +288,31 @@ class TorchBench:
         self._clock_error_s = math.inf
         self._default_s: dict[int, float] = {}
         self._batches: dict[int, int] = {}
+        self._in_command = False
 
     def now_s(self) -> float:
         """Seconds since the ranks joined."""
         return time.perf_counter() - self._started_s
 
-    def check(self, candidate: Candidate, message_bytes: int) -> str | None:
-        """Run a candidate on integers through dispatch; what is wrong, or None."""
-        problem: str | None = self._command(
-            {"do": "check", "arm": candidate.to_json(), "message_bytes": message_bytes}
+    def arrange(self, rank_order: tuple[int, ...] | None) -> None:
+        """Have all candidates run with this rank at each position; before the first of them.
+
+        Rank 0 decides, and tells the others: what was fitted may differ in its last bits from rank to rank.
+        """
+        self._command({"do": "arrange", "rank_order": rank_order})
+
+    def check(self, candidate: Candidate, message_bytes: int, *, limit_s: float | None) -> Check:
+        """Run a candidate on known numbers through dispatch."""
+        found = self._command(
+            {
+                "do": "check",
+                "arm": candidate.to_json(),
+                "message_bytes": message_bytes,
+                "limit_s": limit_s,
+            }
         )
-        return problem
+        call_s = math.nan if found["call_s"] is None else found["call_s"]
+        return Check(problem=found["problem"], call_s=call_s, broken=found["broken"])
 
     def run(self, block: Block) -> BlockTimes:
         """Run a block on all ranks."""
@@ -226,9 +323,13 @@ class TorchBench:
         if self._clock_error_s > _CLOCK_SHARE * min(block.expected_s):
             scheme = "barrier"
         batch = self._batch(block.message_bytes) if block.condition == "backward" else 0
-        by_rank = self._command({"do": "block", "block": block.to_json(), "scheme": scheme, "batch": batch})
-        slowest_s = np.max(np.array(by_rank, dtype=np.float64), axis=0)  # NaN where any rank came too late
-        times_s = np.empty((len(block.orders), len(block.arms)))
+        found = self._command({"do": "block", "block": block.to_json(), "scheme": scheme, "batch": batch})
+        times_s = np.full((len(block.orders), len(block.arms)), math.nan)
+        if found["broken"] is not None:
+            arm, why = found["broken"]
+            return BlockTimes(times_s=times_s, num_missed=0, scheme=scheme, broken=Broken(arm=arm, why=why))
+        # NaN where any rank came too late
+        slowest_s = np.max(np.array(found["by_rank"], dtype=np.float64), axis=0)
         for row, order in enumerate(block.orders):
             times_s[row, list(order)] = slowest_s[row * len(order) : (row + 1) * len(order)]
         self._remember_default(block, times_s)
@@ -238,9 +339,22 @@ class TorchBench:
         """Send the other ranks home."""
         self._station.tell({"do": "end"})
 
+    def fail(self, error: TopotuneError) -> bool:
+        """Send the other ranks home with this error; whether they heard it.
+
+        In the middle of a command they do not listen: then it is that command which failed, for all.
+        """
+        if self._in_command:
+            return False
+        self._station.tell({"do": "fail", "error": error_to_json(error)})
+        return True
+
     def _command(self, command: Mapping[str, Any]) -> Any:
+        self._in_command = True
         self._station.tell(command)
-        return self._station.do(command)
+        outcome = self._station.do(command)
+        self._in_command = False
+        return outcome
 
     def _remember_default(self, block: Block, times_s: Any) -> None:
         if block.condition == "idle" and block.arms[0] == DEFAULT and not np.isnan(times_s[:, 0]).all():
@@ -260,12 +374,22 @@ class _ThroughDispatch:
 
     max_message_bytes: int | None = None
 
-    def __init__(self, group: ProcessGroupTopotune, arm: Candidate, communicator: Communicator) -> None:
+    def __init__(
+        self,
+        group: ProcessGroupTopotune,
+        arm: Candidate,
+        limit_s: float | None,
+        communicator: Communicator,
+        calls: Calls,
+    ) -> None:
         self.algorithm = arm.algorithm
         self.params: Params = arm.params
         self.communicator = communicator
+        self.calls_s: list[float] = []
         self._group = group
-        self._override = None if arm == PLANNED else (arm.algorithm, arm.params)
+        self._arm = arm
+        self._limit_s = limit_s
+        self._calls = calls
 
     def supports(self, dtype: torch.dtype, op: Any) -> bool:
         """Dispatch serves everything."""
@@ -273,5 +397,10 @@ class _ThroughDispatch:
 
     def allreduce_(self, flat: torch.Tensor, op: Any = dist.ReduceOp.SUM) -> None:
         """Allreduce in place."""
-        self._group.override = self._override
-        dist.all_reduce(flat, op=op, group=self._group)
+
+        def call() -> None:
+            dist.all_reduce(flat, op=op, group=self._group)
+
+        began_s = time.perf_counter()
+        self._calls.make(self._arm, self._limit_s, call)
+        self.calls_s.append(time.perf_counter() - began_s)

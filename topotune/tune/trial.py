@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from topotune.plan.grouping import groups_in_words
 from topotune.plan.model import DEFAULT_ALGORITHM
 
 Condition = Literal["idle", "backward", "busy"]
@@ -47,8 +48,11 @@ class Candidate:
 
     @property
     def label(self) -> str:
-        """For people: ``ring channels=2 pieces=4``."""
-        params = (f"{name}={json.dumps(value)}" for name, value in self.params.items())
+        """For people: ``ring channels=2 pieces=4``; groups of many ranks are counted, not listed."""
+        params = (
+            f"{name}={groups_in_words(value) if name == 'groups' else json.dumps(value)}"
+            for name, value in self.params.items()
+        )
         return " ".join((self.algorithm, *params))
 
     def to_json(self) -> dict[str, Any]:
@@ -73,6 +77,7 @@ class Block:
         orders: for each round, the order in which the arms run (a permutation of their indices).
         expected_s: for each arm, how long a call is expected to take at most; starts are spaced by it.
         warmups: for each arm, untimed calls before the first round.
+        limits_s: for each arm, what a call may take until it is cut off; None: the group's timeout.
         condition: what the main thread does meanwhile.
         scheme: how ranks start together.
     """
@@ -82,6 +87,7 @@ class Block:
     orders: tuple[tuple[int, ...], ...]
     expected_s: tuple[float, ...]
     warmups: tuple[int, ...]
+    limits_s: tuple[float | None, ...]
     condition: Condition = "idle"
     scheme: Scheme = "clock"
 
@@ -93,6 +99,7 @@ class Block:
             "orders": [list(order) for order in self.orders],
             "expected_s": list(self.expected_s),
             "warmups": list(self.warmups),
+            "limits_s": list(self.limits_s),
             "condition": self.condition,
             "scheme": self.scheme,
         }
@@ -106,9 +113,52 @@ class Block:
             orders=tuple(tuple(order) for order in document["orders"]),
             expected_s=tuple(document["expected_s"]),
             warmups=tuple(document["warmups"]),
+            limits_s=tuple(document["limits_s"]),
             condition=document["condition"],
             scheme=document["scheme"],
         )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Broken:
+    """A call that was cut off after its limit, or broke down; every rank has left it.
+
+    Attributes:
+        arm: index of the arm whose call it was.
+        why: in words.
+    """
+
+    arm: int
+    why: str
+
+
+class CandidateFailedError(Exception):
+    """A trial ended because a call of this candidate was cut off or broke down.
+
+    Args:
+        candidate: which.
+        why: in words.
+    """
+
+    def __init__(self, candidate: Candidate, why: str) -> None:
+        super().__init__(f"{candidate.label}: {why}")
+        self.candidate = candidate
+        self.why = why
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """What came of checking a candidate at one size.
+
+    Attributes:
+        problem: what is wrong with its result, or None.
+        call_s: what its faster call of two took, last rank's; NaN where none ended.
+        broken: why its call was cut off or broke down, or None.
+    """
+
+    problem: str | None
+    call_s: float
+    broken: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -120,11 +170,13 @@ class BlockTimes:
             missed the common start, and the sample was dropped.
         num_missed: how many were.
         scheme: how the ranks started together; with ``barrier``, times are the slowest rank's own.
+        broken: where a call was cut off or broke down; the block's times are then of no use.
     """
 
     times_s: npt.NDArray[np.float64]
     num_missed: int
     scheme: Scheme
+    broken: Broken | None = None
 
 
 class Bench(Protocol):
@@ -134,8 +186,8 @@ class Bench(Protocol):
         """Seconds since the ranks joined."""
         ...
 
-    def check(self, candidate: Candidate, message_bytes: int) -> str | None:
-        """Run the candidate once on integers; what is wrong with the result, or None if it is exact."""
+    def check(self, candidate: Candidate, message_bytes: int, *, limit_s: float | None) -> Check:
+        """Run the candidate twice on known numbers, each call for ``limit_s`` at most."""
         ...
 
     def run(self, block: Block) -> BlockTimes:

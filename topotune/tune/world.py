@@ -1,7 +1,7 @@
 """The ranks that tune and compare: their groups, who shares a node with whom, and what they are."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,7 +9,11 @@ from typing import Final
 
 import torch.distributed as dist
 
+from topotune.errors import TopotuneError
 from topotune.execute import Communicator
+from topotune.execute.communicator import end_waits
+from topotune.execute.liveness import Watch, watched_ranks
+from topotune.execute.network import Network, join_network
 from topotune.links.same_node import NodeVerdict, same_node
 from topotune.train import ProcessGroupTopotune, use
 from topotune.train.usage import REPORT
@@ -27,12 +31,16 @@ class World:
         raw: a gloo group of the same ranks.
         private: gloo, for everything that is not timed.
         nodes: who shares a node with whom.
+        network: the interfaces that the nodes use.
+        watch: over all ranks; it ends this one's waits when another is lost.
     """
 
     planned: ProcessGroupTopotune
     raw: dist.ProcessGroup
     private: Communicator
     nodes: NodeVerdict
+    network: Network
+    watch: Watch
 
     @property
     def rank(self) -> int:
@@ -46,23 +54,47 @@ class World:
 
 
 @contextmanager
-def joined_world(plan_path: str | None) -> Iterator[World]:
-    """Join all ranks, in the environment that torchrun gives.
+def joined_world(
+    plan_path: str | None,
+    on_network: Callable[[str], None] = lambda line: None,
+    say: Callable[[TopotuneError], None] = lambda _error: None,
+) -> Iterator[World]:
+    """Join all ranks, in the environment that torchrun gives, and watch over them.
 
     Args:
         plan_path: the plan that the ``topotune`` group shall use; None for none, whatever TOPOTUNE_PLAN says.
+        on_network: called on rank 0 with each line about the network interfaces that the nodes use.
+        say: gets the error of a lost rank where this process is ended because it waits for that rank in a
+            native call that nothing ends.
+
+    Raises:
+        RankFailedError: on leaving the block, in place of what failed: a rank or node was lost.
+        RunError: the ranks did not come together.
     """
-    use(plan_path)
-    with warnings.catch_warnings():
-        # What the ranks agreed on, and what is to be said about it, stands in the group's agreement.
-        warnings.filterwarnings("ignore", message="topotune: plan", category=UserWarning)
-        dist.init_process_group("topotune", timeout=_TIMEOUT)
-    REPORT.stay_silent()
-    planned = dist.group.WORLD
-    assert isinstance(planned, ProcessGroupTopotune)
-    raw = dist.new_group(backend="gloo", timeout=_TIMEOUT)
-    with Communicator(
-        planned.private_store, planned.rank(), planned.size(), name="tuning", timeout=_TIMEOUT
-    ) as private:
-        yield World(planned=planned, raw=raw, private=private, nodes=same_node(private.group))
-    dist.destroy_process_group()
+    with watched_ranks(timeout=_TIMEOUT, say=say) as (store, rank, size, watch):
+        network = join_network(_TIMEOUT)
+        for line in network.lines:
+            on_network(line)
+        use(plan_path)
+        with warnings.catch_warnings():
+            # What the ranks agreed on, and what is to be said about it, stands in the group's agreement.
+            warnings.filterwarnings("ignore", message="topotune: plan", category=UserWarning)
+            dist.init_process_group("topotune", store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
+        REPORT.stay_silent()
+        planned = dist.group.WORLD
+        assert isinstance(planned, ProcessGroupTopotune)
+        raw = dist.new_group(backend="gloo", timeout=_TIMEOUT)
+        with Communicator(planned.private_store, rank, size, name="tuning", timeout=_TIMEOUT) as private:
+            watch.on_loss(lambda _loss: planned.stop_planned())
+            watch.on_loss(lambda _loss: end_waits(raw))
+            watch.on_loss(lambda _loss: end_waits(planned.wrapped))
+            watch.on_loss(lambda _loss: private.abort())
+            yield World(
+                planned=planned,
+                raw=raw,
+                private=private,
+                nodes=same_node(private.group),
+                network=network,
+                watch=watch,
+            )
+        dist.destroy_process_group()

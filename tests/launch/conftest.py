@@ -1,0 +1,9 @@
+import pytest
+from launched import Started
+
+
+@pytest.fixture
+def started():
+    processes = Started()
+    yield processes
+    processes.kill()

@@ -1,0 +1,135 @@
+"""``topotune probe`` on all nodes of a launcher: each node looks at itself, rank 0 puts them together."""
+
+import base64
+import json
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from topotune.documents import MAX_DOCUMENT_BYTES
+from topotune.errors import RunError, UsageError
+from topotune.execute.roll_call import RollCall, by_place, own_place
+from topotune.probe import probe
+from topotune.probe.kernel_text import format_cpulist, parse_cpulist
+from topotune.topology import Topology, topology_from_bytes, topology_to_document
+from topotune.topology.gather import RankPlace, gather_topologies
+from topotune.topology.overview import by_node
+
+_TIMEOUT: Final = timedelta(seconds=120)
+_LOOK_WITHIN_S: Final = 60.0
+_MAX_GPUS: Final = 64
+
+
+def probe_all_nodes(root: Path = Path("/"), *, timeout: timedelta = _TIMEOUT) -> Topology | None:
+    """One topology of the nodes of all ranks, with the ranks in it. Collective.
+
+    One rank of each node looks, the others wait. Nodes are in the order of their lowest ranks; ranks that see
+    the same network interfaces of one machine are on one node.
+
+    Args:
+        root: the folder that holds sys, proc and etc, on each node.
+        timeout: until all ranks must have come.
+
+    Returns:
+        The topology on rank 0, None on the others.
+
+    Raises:
+        UsageError: a node has no such root.
+        RunError: ranks that did not come, or a node that went silent. The same on every rank.
+    """
+    call = RollCall("probe", timeout=timeout)
+    call.say(
+        "here",
+        {
+            "place": own_place(),
+            "local_rank": int(os.environ["LOCAL_RANK"]),
+            "visible_gpus": read_visible_gpus(os.environ),
+            "cpus": format_cpulist(os.sched_getaffinity(0)),
+        },
+    )
+    within_s = timeout.total_seconds()
+    here: list[dict[str, Any]] = []
+    if call.rank == 0:
+        try:
+            here = call.hear_all("here", within_s)
+        except RunError as problem:
+            call.tell_failure(("looking",), problem)
+        else:
+            leaders = {ranks[0] for ranks in by_place([words["place"] for words in here])}
+            call.tell("looking", {rank: rank in leaders for rank in range(call.size)})
+    if call.told("looking", 2 * within_s):
+        call.say("node", _look(root))
+    gathered = None
+    if call.rank == 0:
+        try:
+            gathered = _gathered(call, here)
+        except (RunError, UsageError) as problem:
+            call.tell_failure(("end",), problem)
+        else:
+            call.tell("end", dict.fromkeys(range(call.size)))
+    call.told("end", within_s + _LOOK_WITHIN_S)
+    return gathered
+
+
+def read_visible_gpus(environment: Mapping[str, str]) -> list[str] | None:
+    """CUDA_VISIBLE_DEVICES as the runtime takes it, up to the first that is none; None where it is not set."""
+    text = environment.get("CUDA_VISIBLE_DEVICES")
+    if text is None:
+        return None
+    words = [word.strip() for word in text[: _MAX_GPUS * 64].split(",")]
+    ends = [number for number, word in enumerate(words) if not word or word.startswith("-")]
+    return words[: min([*ends, _MAX_GPUS])]
+
+
+def _look(root: Path) -> dict[str, Any]:
+    try:
+        document = json.dumps(topology_to_document(probe(root)), separators=(",", ":"))
+    except UsageError as problem:
+        return {"problem": [problem.message, problem.hint]}
+    return {"topology": base64.b64encode(zlib.compress(document.encode())).decode("ascii")}
+
+
+def _gathered(call: RollCall, here: Sequence[Mapping[str, Any]]) -> Topology:
+    places = by_place([words["place"] for words in here])
+    heard = call.hear("node", [ranks[0] for ranks in places], _LOOK_WITHIN_S)
+    topologies = []
+    for ranks in places:
+        if ranks[0] not in heard:
+            raise RunError(
+                f"the node of rank {ranks[0]} did not say within {_LOOK_WITHIN_S:g} s what it is",
+                hint="look at what that rank printed last",
+            )
+        if "problem" in heard[ranks[0]]:
+            message, hint = heard[ranks[0]]["problem"]
+            raise UsageError(message, hint=hint)
+        topologies.append(_unpacked(heard[ranks[0]]["topology"], f"the topology of rank {ranks[0]}'s node"))
+    node_of_rank = {rank: index for index, ranks in enumerate(places) for rank in ranks}
+    return gather_topologies(
+        topologies,
+        [
+            RankPlace(
+                node=node_of_rank[rank],
+                local_rank=words["local_rank"],
+                visible_gpus=None if words["visible_gpus"] is None else tuple(words["visible_gpus"]),
+                socket=_socket_of(parse_cpulist(words["cpus"]), topologies[node_of_rank[rank]]),
+            )
+            for rank, words in enumerate(here)
+        ],
+    )
+
+
+def _unpacked(text: str, source: str) -> Topology:
+    data = zlib.decompressobj().decompress(base64.b64decode(text), MAX_DOCUMENT_BYTES + 1)
+    return topology_from_bytes(data, source)  # refuses what is too large
+
+
+def _socket_of(cpus: frozenset[int], topology: Topology) -> int | None:
+    """Index of the socket that has all these CPUs; None where they are spread."""
+    for sockets in by_node(topology, "cpu").values():
+        for number, socket in enumerate(sockets):
+            if cpus <= parse_cpulist(socket.cpus or ""):
+                return number
+    return None

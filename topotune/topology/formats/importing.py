@@ -1,0 +1,94 @@
+"""Files from outside → one topology."""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from topotune.errors import InputFileError, UsageError
+from topotune.topology.formats import own_json
+from topotune.topology.formats.capture import Capture, read_capture
+from topotune.topology.formats.catalog import reader_named, recognised
+from topotune.topology.formats.devices import Part
+from topotune.topology.formats.fabric_adapters import with_own_adapters, with_templates
+from topotune.topology.formats.join import join
+from topotune.topology.formats.reading import Reader, fitting
+from topotune.topology.model import Topology
+
+MAX_FILES = 10_000
+
+_NAMED = re.compile(r"([\w.*?-]{1,64})=(.+)", re.DOTALL)
+_WILD = re.compile(r"[*?]")
+
+
+def read_files(files: Sequence[str], *, format_name: str | None = None) -> Topology:
+    """Read files and join what they prove.
+
+    Args:
+        files: paths; ``NODE=PATH`` says which node a file is of. A ``NODE`` with ``*`` or ``?`` stands for
+            all hosts of the other files' fabric with such names that have no file of their own.
+        format_name: what all of them are, instead of recognising it.
+
+    Raises:
+        InputFileError: a file that cannot be read, is in no known format, or contradicts another.
+        UsageError: no file, too many, no such format, or it cannot be told which node a file is of.
+    """
+    if not files:
+        raise UsageError("no file was given", hint="topotune import topo.xml topo-m.txt -o machine.json")
+    if len(files) > MAX_FILES:
+        raise UsageError(f"{len(files)} files were given, more than {MAX_FILES}")
+    forced = None if format_name is None else reader_named(format_name)
+    parts: list[Part] = []
+    templates: dict[str, list[Part]] = {}
+    for file in files:
+        node, path = _node_and_path(file)
+        capture = read_capture(path)
+        readers = recognised(capture) if forced is None else (forced,)
+        if node is not None and _WILD.search(node):
+            templates.setdefault(node, []).extend(read_capture_parts(capture, None, readers))
+        else:
+            parts += read_capture_parts(capture, node, readers)
+    if templates and not parts:
+        raise UsageError(
+            f"{next(iter(templates))}=…: there is no file that names hosts",
+            hint="give a fabric's file as well: topotune import topology.conf '*=node.xml'",
+        )
+    if len(parts) == 1 and parts[0].format == own_json.READER.name and not templates:
+        return own_json.topology_of(capture.text, capture.source)  # as it is, with its ids and its source
+    topology = with_own_adapters(join(parts))
+    if not templates:
+        return topology
+    return with_templates(topology, {pattern: join(group) for pattern, group in templates.items()})
+
+
+def read_capture_parts(capture: Capture, node: str | None, readers: Sequence[Reader]) -> list[Part]:
+    """What each reader finds in one text; the text's own faults stand with the first.
+
+    Where several outputs were recognised in one text, one that cannot be taken is left out with its reason.
+
+    Raises:
+        InputFileError: none can be taken.
+    """
+    parts: list[Part] = []
+    refusals: list[InputFileError] = []
+    for reader in readers:
+        try:
+            reading = fitting(reader.read(capture.text, capture.source))
+        except InputFileError as refusal:
+            refusals.append(refusal)
+        else:
+            parts.append(Part(capture.source, node, reader.name, reading))
+    if not parts:
+        raise refusals[0]
+    more = (*capture.warnings, *(f"left out: {refusal.message}" for refusal in refusals))
+    first = parts[0]
+    parts[0] = replace(first, reading=replace(first.reading, warnings=(*more, *first.reading.warnings)))
+    return parts
+
+
+def _node_and_path(file: str) -> tuple[str | None, str]:
+    """``NODE=PATH``, unless a file has that very name."""
+    named = _NAMED.fullmatch(file)
+    if named is None or os.path.lexists(file):
+        return None, file
+    return named[1], named[2]

@@ -1,0 +1,125 @@
+"""``rocm-smi --showtopo``: weights, hops, link types and NUMA nodes of AMD GPUs.
+
+A link of type XGMI over one hop joins two GPUs directly; how many such links run side by side, and how fast
+they are, the output does not say.
+"""
+
+import re
+from itertools import combinations
+
+from topotune.errors import InputFileError
+from topotune.probe.faults import Faults
+from topotune.topology.formats.capture import lines_of
+from topotune.topology.formats.matrix import Matrix, find_matrices
+from topotune.topology.formats.reading import THIS_NODE, Reader, Reading
+from topotune.topology.model import Link, Pair, Vertex
+
+_TITLE = re.compile(
+    r"^[= \t]{0,200}(Weight between two GPUs|Hops between two GPUs|Link Type between two GPUs|Numa Nodes)"
+    r"[= \t]{0,200}$",
+    re.MULTILINE,
+)
+_WORD = re.compile(r"[0-9]{1,9}|XGMI|PCIE|N/A|X|True|False")
+_NUMA = re.compile(
+    r"[ \t>]*GPU\[([0-9]{1,4})\][ \t]*: \(Topology\) Numa (Node|Affinity): (-?[0-9]{1,5})[ \t]*"
+)
+_GPU = re.compile(r"GPU([0-9]{1,4})")
+
+
+def _recognise(text: str) -> bool:
+    return _TITLE.search(text) is not None
+
+
+def read(text: str, source: str) -> Reading:
+    """The output of the command, or of one of its parts → what it proves.
+
+    Raises:
+        InputFileError: none of its tables and no NUMA node in it.
+    """
+    faults = Faults()
+    lines = lines_of(text, source)
+    titles: dict[int, str] = {}
+    for number, line in enumerate(lines, start=1):
+        title = _TITLE.fullmatch(line)
+        if title is not None:
+            titles[number] = title[1]
+    tables: dict[str, Matrix] = {}
+    for matrix in find_matrices(lines, _WORD, faults):
+        above = max((number for number in titles if number < matrix.line), default=None)
+        if above is not None:
+            tables.setdefault(titles[above], matrix)
+    nodes, affinities = _numa_nodes(lines)
+    names = {name for matrix in tables.values() for name in matrix.columns if _GPU.fullmatch(name)}
+    indices = sorted({int(name[3:]) for name in names} | set(nodes) | set(affinities))
+    if not indices:
+        said = faults.warnings()
+        raise InputFileError(source, said[0] if said else "holds no table of rocm-smi --showtopo")
+    for part in ("Weight between two GPUs", "Hops between two GPUs", "Link Type between two GPUs"):
+        if part not in tables:
+            faults.add("parts that are missing, or ended early", part)
+    vertices = [
+        Vertex(
+            id=f"GPU{index}",
+            kind="gpu",
+            node=THIS_NODE,
+            index=index,
+            numa=nodes.get(index),
+            numa_affinity=affinities.get(index),
+        )
+        for index in indices
+    ]
+    vertices += [
+        Vertex(id=f"numa{node}", kind="numa", node=THIS_NODE, index=node)
+        for node in sorted({node for node in nodes.values() if node is not None})
+    ]
+    pairs, links = _pairs(tables, [f"GPU{index}" for index in indices], faults)
+    return Reading(
+        vertices=tuple(vertices),
+        links=tuple(links),
+        pairs=tuple(pairs),
+        warnings=faults.warnings(),
+        num_gpus=len(names) or None,
+    )
+
+
+def _numa_nodes(lines: list[str]) -> tuple[dict[int, int | None], dict[int, str]]:
+    nodes: dict[int, int | None] = {}
+    affinities: dict[int, str] = {}
+    for line in lines:
+        match = _NUMA.fullmatch(line)
+        if match is None:
+            continue
+        if match[2] == "Node":
+            nodes[int(match[1])] = None if match[3].startswith("-") else int(match[3])
+        elif not match[3].startswith("-"):
+            affinities[int(match[1])] = match[3]
+    return nodes, affinities
+
+
+def _pairs(tables: dict[str, Matrix], names: list[str], faults: Faults) -> tuple[list[Pair], list[Link]]:
+    types, hops = tables.get("Link Type between two GPUs"), tables.get("Hops between two GPUs")
+    weights = tables.get("Weight between two GPUs")
+    pairs: list[Pair] = []
+    links: list[Link] = []
+    for a, b in combinations(names, 2):
+        kind = _cell(types, a, b)
+        if kind is not None and kind != (_cell(types, b, a) or kind):
+            faults.add("left out, the two directions differ", f"{a} and {b}")
+        elif kind == "XGMI":
+            pairs.append(Pair(a=a, b=b, path="XGMI"))
+            if _cell(hops, a, b) == "1":
+                weight = _cell(weights, a, b)
+                said = {} if weight is None else {"rocm-smi.weight": weight}
+                links += (
+                    Link(src=src, dst=dst, kind="nvlink", attributes=said) for src, dst in ((a, b), (b, a))
+                )
+    return pairs, links
+
+
+def _cell(matrix: Matrix | None, row: str, column: str) -> str | None:
+    if matrix is None or row not in matrix.cells or column not in matrix.columns:
+        return None
+    return matrix.cells[row][matrix.columns.index(column)]
+
+
+READER = Reader("rocm-smi-topo", "rocm-smi --showtopo", _recognise, read)
