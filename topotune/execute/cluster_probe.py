@@ -75,7 +75,7 @@ def probe_all_nodes(root: Path = Path("/"), *, timeout: timedelta = _TIMEOUT) ->
 
 
 def read_visible_gpus(environment: Mapping[str, str]) -> list[str] | None:
-    """CUDA_VISIBLE_DEVICES as the runtime takes it, up to the first that is none; None where it is not set."""
+    """CUDA_VISIBLE_DEVICES as the runtime takes it, up to the first that is none; None if it is not set."""
     text = environment.get("CUDA_VISIBLE_DEVICES")
     if text is None:
         return None

@@ -64,8 +64,9 @@ class FabricTree:
             ) from problem
         self._num_names += len(names)
         if self._num_names > _MAX_NAMES:
-            problem = f"has lists of more than {_MAX_NAMES} names in all"
-            raise InputFileError(self._source, problem, place=place)
+            raise InputFileError(
+                self._source, f"has lists of more than {_MAX_NAMES} names in all", place=place
+            )
         too_long = next((name for name in names if len(name) > _MAX_NAME), None)
         if too_long is not None:
             raise InputFileError(

@@ -227,7 +227,7 @@ class IbFabric:
         merged: dict[tuple[str, str], list[Rate | None]] = {}
         for (src, dst), rates in found.items():
             merged.setdefault((min(src, dst), max(src, dst)), []).extend(rates)
-        links = []
+        links: list[Link] = []
         for (one, other), rates in merged.items():
             known = [rate for rate in rates if rate is not None]
             total = sum(rate.data_bits_per_s for rate in known) / 8 if len(known) == len(rates) else None

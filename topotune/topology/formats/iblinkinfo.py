@@ -67,9 +67,9 @@ def read(text: str, source: str) -> Reading:
             "holds no block that starts with a line such as: Switch: 0x0011223344556677 NAME:",
             hint="give the output without -l (--line), which does not tell switches from adapters",
         )
-    by_lid = {line.lid: line.key for line in lines}
-    for line in lines:
-        _cable(fabric, line, by_lid)
+    by_lid = {port.lid: port.key for port in lines}
+    for port in lines:
+        _cable(fabric, port, by_lid)
     return fabric.reading()
 
 
