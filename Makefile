@@ -1,5 +1,5 @@
 # make plan      the main job on this machine: a plan in about a minute of tuning
-# make test      the tests (under 10 minutes on 2 cores); make test-all adds the slow groups
+# make test      the tests (under 10 minutes on 2 cores); make test-slow runs the slow groups, test-all both
 # make lint types  what else continuous integration runs
 #
 # PIP_ARGS     options for pip (a folder of wheels, a mirror, …)
@@ -17,13 +17,16 @@ NPROC ?= 4
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) $(CONSTRAINTS)
 
-.PHONY: plan test test-all lint types clean
+.PHONY: plan test test-slow test-all lint types clean
 
 plan: $(VENV)/.installed
 	$(BIN)/topotune tune --nproc-per-node $(NPROC) -o plan.json
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q
+
+test-slow: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -q -m slow
 
 test-all: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -m "slow or not slow"

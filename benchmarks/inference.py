@@ -97,7 +97,9 @@ def measure(name: str, budget: str, file: Path) -> None:
         timeout=300,
     )
     if done.returncode != 0:
-        sys.exit(f"{name}: {done.stderr[-2000:]}")
+        # torchrun's agents say much when one of them is gone; topotune's own words are one line.
+        own = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        sys.exit(f"{name}: exit code {done.returncode}: {own[0] if own else done.stderr[-2000:]}")
 
 
 @dataclass(frozen=True)
