@@ -269,7 +269,8 @@ def test_a_rank_that_does_not_come_out_of_its_call_says_the_loss_and_ends(tmp_pa
 
 
 def is_stopped(rank, num_ranks, store):
-    from topotune.execute.liveness import SILENT_S, watched_ranks
+    from topotune.execute.liveness import watched_ranks
+    from topotune.execute.liveness_connection import SILENT_S
 
     with watched_ranks(timeout=TIMEOUT) as (common, _, _, watch):
         common.set(f"pid {rank}", str(os.getpid()))
