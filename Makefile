@@ -1,5 +1,5 @@
 # make plan      the main job on this machine: a plan in about a minute of tuning
-# make test      the tests (under 10 minutes on 2 cores); make test-slow runs the slow groups, test-all both
+# make test      the tests; make test-slow runs the slow groups, test-measured those that need an idle machine
 # make lint types  what else continuous integration runs
 #
 # PIP_ARGS     options for pip (a folder of wheels, a mirror, …)
@@ -17,7 +17,7 @@ NPROC ?= 4
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) $(CONSTRAINTS)
 
-.PHONY: plan test test-slow test-all lint types clean
+.PHONY: plan test test-slow test-measured lint types clean
 
 plan: $(VENV)/.installed
 	$(BIN)/topotune tune --nproc-per-node $(NPROC) -o plan.json
@@ -26,10 +26,10 @@ test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q
 
 test-slow: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -m "slow and not measured"
 
-test-all: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q -m "slow or not slow"
+test-measured: $(VENV)/.installed-test
+	$(BIN)/python -m pytest -q -m measured
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
