@@ -10,7 +10,7 @@ from topotune.links import find, fit_links, infer_structure, measurement_from_do
 
 M = 1e6 / 8  # bytes/s in a Mbit/s
 
-pytestmark = pytest.mark.measured
+pytestmark = [pytest.mark.measured, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

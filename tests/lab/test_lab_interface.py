@@ -10,7 +10,7 @@ import wires
 
 from topotune.lab import Cluster, LabNode, LabProfile
 
-pytestmark = [pytest.mark.slow, pytest.mark.gloo]
+pytestmark = [pytest.mark.slow, pytest.mark.gloo, pytest.mark.timeout(600)]
 
 M = 10**6
 JOIN = """

@@ -20,7 +20,7 @@ from topotune.lab.netlink import route_in
 from topotune.plan import load_plan
 from topotune.tune.journal import read_journal
 
-pytestmark = [pytest.mark.slow, pytest.mark.gloo]
+pytestmark = [pytest.mark.slow, pytest.mark.gloo, pytest.mark.timeout(600)]
 
 TUNE = (sys.executable, "-m", "topotune", "tune", "--budget", "12s", "--sizes", "1K,64K", "-o", "plan.json")
 ENDS_WITHIN_S = 90

@@ -13,7 +13,7 @@ from launched import DRIVER, HERE, TOPOTUNE, bare_environment
 from topotune.errors import TopotuneError
 from topotune.lab import Cluster, LabNode, LabProfile
 
-pytestmark = [pytest.mark.gloo, pytest.mark.slow]
+pytestmark = [pytest.mark.gloo, pytest.mark.slow, pytest.mark.timeout(600)]
 
 MEASURE = (*TOPOTUNE, "measure", "--budget", "1s", "--json")
 HOSTS = ("a", "b")
