@@ -7,7 +7,7 @@ import pytest
 
 from topotune.tune.journal import read_journal
 
-pytestmark = [pytest.mark.gloo, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.gloo, pytest.mark.measured, pytest.mark.timeout(600)]
 
 TOPOTUNE = (sys.executable, "-m", "topotune")
 ORDER = [0, 4, 1, 5, 2, 6, 3, 7]
