@@ -7,6 +7,8 @@ from made_up_links import SIZES, affine, exchange, measured
 
 from topotune.bounds import allreduce_bound
 from topotune.links import Measurement, RoundTripTimes, fit_links, link_classes
+from topotune.links.fit import _with_visible_bandwidth
+from topotune.links.piecewise import PiecewiseFit
 
 INSIDE, ACROSS = affine(20e-6, 2e9), affine(80e-6, 1e9)
 
@@ -210,3 +212,12 @@ def test_sizes_of_the_whole_plan_are_fitted_closely():
     nodes = [0] * 3
     model = fit_links(measured(nodes, two_level(nodes), noise=0.03))
     assert model.classes[0].time_s(SIZES) == pytest.approx([INSIDE(size) for size in SIZES], rel=0.08)
+
+
+def test_a_bandwidth_that_the_errors_could_have_hidden_is_a_plain_number():
+    """What a plan's reader takes for a number: a NumPy scalar is none."""
+    fit = _with_visible_bandwidth(
+        PiecewiseFit(starts=(0,), alpha_s=(1e-3,), beta_s_per_byte=(0.0,)), 2**20, np.float64(1e-3)
+    )
+    assert type(fit.beta_s_per_byte[-1]) is float
+    assert fit.beta_s_per_byte[-1] > 0

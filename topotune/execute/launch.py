@@ -8,6 +8,7 @@ Inside the function the environment is the one that torchrun gives (RANK, WORLD_
 MASTER_PORT, …), so that ``dist.init_process_group(…)`` and ``rendezvous("env://")`` work as they stand.
 """
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -99,7 +100,9 @@ def run_on_ranks(
         from topotune.execute.join import joined
 
         with joined(launcher):
-            return work(payload)
+            result = work(payload)
+        # As JSON keeps it, as from ranks that were started here: NumPy's numbers become plain ones.
+        return json.loads(json.dumps(result))
     with _torch_says_errors_alone():
         from topotune.execute.local_ranks import run_local
         from topotune.execute.nodes import run_on_nodes

@@ -151,7 +151,7 @@ def _with_visible_bandwidth(fit: PiecewiseFit, message_bytes: int, time_s: float
 
     Larger messages than the largest that was timed are not free.
     """
-    least = _MIN_RELATIVE_ERROR * time_s / message_bytes
+    least = float(_MIN_RELATIVE_ERROR * time_s / message_bytes)
     return replace(fit, beta_s_per_byte=(*fit.beta_s_per_byte[:-1], max(fit.beta_s_per_byte[-1], least)))
 
 
