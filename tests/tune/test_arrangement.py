@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from topotune.bounds import CapacityGraph, with_equal_ways
 from topotune.links.model import LinkCost, LinkModel, PairsAcross, SharedCapacity
 from topotune.schedule.candidates import candidates
 from topotune.simulate import predict_candidate
@@ -135,6 +136,26 @@ def test_a_forest_is_expected_to_spare_a_slow_node():
     assert listed[0].algorithm == "forest"
     assert best_equal_s / predicted_s(listed[0], SIZE) > 1.3
     assert predicted_s(listed[0], SIZE) == pytest.approx(SIZE * 4 / RATE, rel=0.08)
+
+
+@pytest.mark.parametrize("known", [[0], [8], [0, 8], [1, 2], list(range(12))])
+def test_whatever_limits_were_seen_there_are_candidates_to_tune(known):
+    """Nodes and racks of which only some links, or one way of them, are known as limits."""
+    model = cluster([0, 0, 1, 1, 2, 2, 3, 3], [[0, 1, 2, 3], [4, 5, 6, 7]])
+    seen = tuple(replace(one, is_limit=number in known) for number, one in enumerate(model.shared))
+    names = {one.algorithm for one in Arrangement.of(replace(model, shared=seen)).candidates()}
+    assert "hierarchical" in names
+
+
+def test_a_limit_seen_one_way_is_taken_for_both():
+    graph = CapacityGraph(
+        capacities={("a", "s"): 10, ("s", "a"): 99, ("b", "s"): 99, ("s", "b"): 99},
+        compute=("a", "b"),
+        unlimited=frozenset({("s", "a"), ("b", "s"), ("s", "b")}),
+    )
+    even = with_equal_ways(graph)
+    assert even.capacities["s", "a"] == 10
+    assert even.unlimited == {("b", "s"), ("s", "b")}
 
 
 def test_a_cluster_too_large_for_a_forest_has_none():

@@ -120,7 +120,8 @@ def with_equal_ways(graph: CapacityGraph) -> CapacityGraph:
         for (a, b), capacity in graph.capacities.items()
         if (b, a) in graph.capacities
     }
-    return replace(graph, capacities=both, unlimited=graph.unlimited & both.keys())
+    open_both_ways = {(a, b) for a, b in graph.unlimited & both.keys() if (b, a) in graph.unlimited}
+    return replace(graph, capacities=both, unlimited=frozenset(open_both_ways))
 
 
 def graph_from_topology(topology: Topology) -> CapacityGraph:

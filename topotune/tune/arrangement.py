@@ -10,7 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
-from topotune.bounds import allreduce_forest, forest_params, graph_from_links, with_equal_ways
+from topotune.bounds import (
+    NoBound,
+    allreduce_forest,
+    forest_params,
+    graph_allreduce_bound,
+    graph_from_links,
+    with_equal_ways,
+)
 from topotune.execute.native import ALLGATHER_REDUCE_SCRATCH_BYTES
 from topotune.links.model import LinkModel
 from topotune.links.placement import Placement, placement_of, rank_order, reordered_numa
@@ -21,8 +28,8 @@ from topotune.tune.shortlist import PredictedTime
 from topotune.tune.trial import DEFAULT, Candidate
 
 _FOREST_PIECES: Final = (1, 4, 16, 32)
-_MOST_FOREST_HOSTS: Final = 16
-"""Of a forest; with more, finding it takes longer than the search could gain."""
+_MOST_FOREST_HOSTS: Final = 8
+"""Of a forest: all ranks wait while it is sought, seconds for 8 unequal hosts, ten and more for 16."""
 
 _MOST_FOREST_RANKS: Final = 128
 """A plan names every rank's parent in every tree."""
@@ -77,7 +84,10 @@ class Arrangement:
             return []
         if len(graph.compute) > _MOST_FOREST_RANKS:
             return []
-        params = forest_params(allreduce_forest(with_equal_ways(graph)))
+        graph = with_equal_ways(graph)
+        if isinstance(graph_allreduce_bound(graph), NoBound):
+            return []
+        params = forest_params(allreduce_forest(graph))
         return [("forest", {**params, "pieces": pieces}) for pieces in _FOREST_PIECES]
 
     def predictor(self, sizes: Iterable[int]) -> PredictedTime:
