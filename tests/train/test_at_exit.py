@@ -69,6 +69,30 @@ def test_rank_0_says_in_one_line_what_was_used(tmp_path):
     assert said(second.stderr) == []
 
 
+LAST_CALL = """
+import sys, time, torch, torch.distributed as dist
+from topotune.execute.shared_memory_collectives import SharedCollectives
+dist.init_process_group("topotune")
+dist.group.WORLD.override = ("shm", {})
+tensor = torch.ones(SIZE)
+dist.all_reduce(tensor)
+if dist.get_rank() == 1:
+    wait_for = SharedCollectives._wait_for
+    def wait_late(self, ranks):
+        time.sleep(2)
+        wait_for(self, ranks)
+    SharedCollectives._wait_for = wait_late
+dist.all_reduce(tensor)
+assert tensor.eq(4).all()
+"""
+
+
+@pytest.mark.parametrize("size", [2, 30_000])
+def test_a_rank_that_ends_after_its_last_collective_does_not_fail_the_others_in_it(tmp_path, size):
+    for done in run_job(tmp_path, LAST_CALL.replace("SIZE", str(size))):
+        assert done.returncode == 0, done.stderr
+
+
 def test_the_line_goes_to_a_file_that_is_named(tmp_path):
     report = tmp_path / "report.txt"
     first, second = run_job(tmp_path, SCRIPT + "dist.destroy_process_group()", TOPOTUNE_REPORT=str(report))

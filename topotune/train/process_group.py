@@ -356,6 +356,17 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         self.wrapped.shutdown()
         self._end()
 
+    def leave(self) -> None:
+        """Take leave of the others as the script ends; only what still runs here is broken off.
+
+        A rank that has ended all its calls owes the others nothing. They may still be in the last of them,
+        and an abort would end that for them as well.
+        """
+        if self._queue.idle:
+            self.shutdown()
+        else:
+            self.abort()
+
     def _end(self) -> None:
         # A collective of the wrapped backend cannot be interrupted: its own timeout ends it, and then the
         # thread.

@@ -69,7 +69,7 @@ os.register_at_fork(after_in_child=STANDING.clear)
 
 
 @atexit.register
-def _abort_standing() -> None:
+def _leave_standing() -> None:
     """A script that ends without ``destroy_process_group`` must not leave threads inside native calls."""
     for group in list(STANDING):
-        group.abort()
+        group.leave()
