@@ -271,12 +271,15 @@ def stop_in_the_middle(rank, num_ranks, store, join, stage, how):
         communicator.abort()
         store.set("aborted", "")
 
+    aborting = threading.Thread(target=abort_others)
     if rank == 1:
         inside._tell = tell_and_stop
     if rank == 0 and how == "aborted":
-        threading.Thread(target=abort_others).start()
+        aborting.start()
     with pytest.raises(RunError) as caught:
         executable.allreduce_(torch.ones(message_bytes // 4))
+    if aborting.ident is not None:
+        aborting.join()  # the process ends with its main thread: rank 1 would wait for a word that never comes
     # A rank that comes late finds the communicator aborted already, and is told why in other words.
     return caught.value.message.rpartition(": ")[2]
 
