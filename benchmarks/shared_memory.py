@@ -43,7 +43,7 @@ import torch.distributed as dist
 
 import topotune
 from topotune.execute import Communicator, build_executable, check_exact
-from topotune.execute.local_ranks import run_local
+from topotune.launch.local_ranks import run_local
 from topotune.tune.statistics import Comparison, compare_arms, corrected
 from topotune.units import format_bytes, format_seconds, parse_bytes
 

@@ -635,12 +635,12 @@ def lab(
     raise typer.Exit(code)
 
 
-# What runs on the ranks: started by `topotune.execute.launch`, or called directly in a rank of torchrun.
+# What runs on the ranks: started by `topotune.launch.on_ranks`, or called directly in a rank of torchrun.
 
 
 def probe_rank(payload: dict[str, Any]) -> Any:
     """`probe` on one rank; the document of all nodes on rank 0."""
-    from topotune.execute.cluster_probe import probe_all_nodes
+    from topotune.launch.cluster_probe import probe_all_nodes
     from topotune.topology import topology_to_document
 
     topology = probe_all_nodes(Path(payload["root"]))
@@ -687,14 +687,14 @@ def _say_network(line: str) -> None:
 def _force_interface(names: str | None) -> None:
     """Have the ranks use what the user named, wherever they are started."""
     if names is not None:
-        from topotune.execute.own_interfaces import force
+        from topotune.interfaces.own import force
 
         force(names)
 
 
 def _launcher(num_local_ranks: int | None = None) -> "Membership":
     """What started this process; refuses a number of ranks that cannot be, or is the launcher's to say."""
-    from topotune.execute.launch import launcher_here
+    from topotune.launch import launcher_here
 
     return launcher_here(num_local_ranks)
 
@@ -718,7 +718,7 @@ def _on_ranks(
         share_result: where a launcher starts one process on each node, all of them get the result, so that
             exit codes which follow from it are the same on all.
     """
-    from topotune.execute.launch import run_on_ranks
+    from topotune.launch import run_on_ranks
 
     return run_on_ranks(
         work,

@@ -19,9 +19,9 @@ from test_allreduce_matrix import DTYPES, FLOATS, OPS, messages, reference
 
 from topotune.errors import RunError
 from topotune.execute import Communicator, build_executable, check_exact
-from topotune.execute import shared_memory_segment as segments
-from topotune.execute.shared_memory import SharedMemory, SharedMemoryHierarchical
-from topotune.execute.shared_memory_segment import MIN_SLOT_BYTES, NUM_BUFFERS, open_memory
+from topotune.execute.shared_memory import segment as segments
+from topotune.execute.shared_memory.allreduce import SharedMemory, SharedMemoryHierarchical
+from topotune.execute.shared_memory.segment import MIN_SLOT_BYTES, NUM_BUFFERS, open_memory
 from topotune.links.placement import Placement
 from topotune.links.same_node import PREFIX, SHM
 from topotune.plan.grouping import has_three_levels
@@ -279,7 +279,7 @@ def stop_in_the_middle(rank, num_ranks, store, join, stage, how):
     with pytest.raises(RunError) as caught:
         executable.allreduce_(torch.ones(message_bytes // 4))
     if aborting.ident is not None:
-        aborting.join()  # the process ends with its main thread: rank 1 would wait for a word that never comes
+        aborting.join()  # or rank 1 would wait for a word that never comes
     # A rank that comes late finds the communicator aborted already, and is told why in other words.
     return caught.value.message.rpartition(": ")[2]
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topotune.execute import shared_memory_stages as stages_of
-from topotune.execute.shared_memory_segment import CACHE_LINE_BYTES, NUM_BUFFERS
-from topotune.execute.shared_memory_stages import slices, stages, turns
+from topotune.execute.shared_memory import stages as stages_of
+from topotune.execute.shared_memory.segment import CACHE_LINE_BYTES, NUM_BUFFERS
+from topotune.execute.shared_memory.stages import slices, stages, turns
 
 PLANS = {
     "allreduce": (stages_of.ALLREDUCE, stages_of.ALLREDUCE),

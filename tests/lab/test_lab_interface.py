@@ -19,7 +19,7 @@ import psutil
 import torch
 import torch.distributed as dist
 from topotune.errors import TopotuneError
-from topotune.execute.network import join_network
+from topotune.interfaces.agreement import join_network
 
 def sent():
     return {name: count.bytes_sent for name, count in psutil.net_io_counters(pernic=True).items()}

@@ -9,8 +9,7 @@ import sys
 import launch_entries
 
 from topotune.errors import TopotuneError
-from topotune.execute import pmix
-from topotune.execute.launch import launcher_here, run_on_ranks
+from topotune.launch import launcher_here, pmix, run_on_ranks
 
 
 def main(function, payload, *flags):

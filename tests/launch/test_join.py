@@ -10,7 +10,7 @@ import pytest
 from launched import DRIVER, TOPOTUNE, free_port
 
 from topotune.errors import RunError
-from topotune.execute import meeting, pmi
+from topotune.launch import meeting, pmi
 
 pytestmark = pytest.mark.gloo
 

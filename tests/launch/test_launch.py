@@ -16,7 +16,7 @@ from topotune.errors import (
     UsageError,
     WrongResultError,
 )
-from topotune.execute.launch import run_local
+from topotune.launch import run_local
 
 pytestmark = pytest.mark.gloo
 

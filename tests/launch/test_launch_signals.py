@@ -16,7 +16,7 @@ pytestmark = pytest.mark.gloo
 SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from topotune.execute.launch import run_local
+from topotune.launch import run_local
 try:
     run_local(3, "launch_entries:wait_for_the_end", {"folder": sys.argv[2]})
 except KeyboardInterrupt:
@@ -132,7 +132,7 @@ def test_a_rank_that_is_killed_ends_the_launcher_with_its_name(launched):
 
 def test_a_terminal_stays_one_for_rank_0(tmp_path):
     script = (
-        "import sys; sys.path.insert(0, sys.argv[1]); from topotune.execute.launch import run_local;"
+        "import sys; sys.path.insert(0, sys.argv[1]); from topotune.launch import run_local;"
         "run_local(2, 'launch_entries:talk', {})"
     )
     ours, theirs = pty.openpty()

@@ -10,8 +10,8 @@ from gloo_world import run_world
 
 from topotune.documents import MAX_DOCUMENT_BYTES
 from topotune.errors import InputFileError, TopotuneError
-from topotune.execute import cluster_probe
-from topotune.execute.cluster_probe import read_visible_gpus
+from topotune.launch import cluster_probe
+from topotune.launch.cluster_probe import read_visible_gpus
 from topotune.probe import probe
 
 

@@ -71,7 +71,7 @@ def test_rank_0_says_in_one_line_what_was_used(tmp_path):
 
 LAST_CALL = """
 import sys, time, torch, torch.distributed as dist
-from topotune.execute.shared_memory_collectives import SharedCollectives
+from topotune.execute.shared_memory.collectives import SharedCollectives
 dist.init_process_group("topotune")
 dist.group.WORLD.override = ("shm", {})
 tensor = torch.ones(SIZE)

@@ -4,7 +4,7 @@ from topotune.errors import UsageError
 from topotune.execute.communicator import Communicator
 from topotune.execute.executable import DefaultExecutable, Executable, ScheduleExecutable
 from topotune.execute.native import COMPOSITIONS
-from topotune.execute.shared_memory import THROUGH_SHARED_MEMORY
+from topotune.execute.shared_memory.allreduce import THROUGH_SHARED_MEMORY
 from topotune.plan.algorithms import DEFAULT, check_params
 from topotune.schedule import catalog
 from topotune.schedule.model import Params

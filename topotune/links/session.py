@@ -10,12 +10,12 @@ import torch.distributed as dist
 from topotune.errors import TopotuneError
 from topotune.execute import Communicator
 from topotune.execute.communicator import end_waits
-from topotune.execute.liveness import watched_ranks
-from topotune.execute.network import join_network
+from topotune.interfaces.agreement import join_network
 from topotune.links.document import to_document
 from topotune.links.flow_plan import split_budget
 from topotune.links.same_node import same_node
 from topotune.links.timing import Progress, measure_links
+from topotune.liveness.watch import watched_ranks
 
 _TIMEOUT: Final = timedelta(seconds=120)
 

@@ -12,9 +12,9 @@ import torch.distributed as dist
 from topotune.errors import TopotuneError
 from topotune.execute import Communicator
 from topotune.execute.communicator import end_waits
-from topotune.execute.liveness import Watch, watched_ranks
-from topotune.execute.network import Network, join_network
+from topotune.interfaces.agreement import Network, join_network
 from topotune.links.same_node import NodeVerdict, same_node
+from topotune.liveness.watch import Watch, watched_ranks
 from topotune.train import ProcessGroupTopotune, use
 from topotune.train.usage import REPORT
 

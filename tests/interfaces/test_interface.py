@@ -3,7 +3,7 @@
 import pytest
 
 from topotune.errors import RunError
-from topotune.execute.interface import (
+from topotune.interfaces.choice import (
     Attempt,
     Candidate,
     Choice,

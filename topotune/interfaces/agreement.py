@@ -1,7 +1,7 @@
 """How the ranks of a tool agree on network interfaces, before gloo is initialised. Collective.
 
-The lowest rank of each place (`topotune.execute.roll_call`) acts for its node. Rank 0 hears what all nodes
-have, says who tries whom, hears what came of it, and decides (`topotune.execute.interface`). On one node, or
+The lowest rank of each place (`topotune.interfaces.roll_call`) acts for its node. Rank 0 hears what all nodes
+have, says who tries whom, hears what came of it, and decides (`topotune.interfaces.choice`). On one node, or
 where interfaces are forced on it, nothing is tried: gloo's own choice, or the forced one, stands. Where each
 node has one candidate, trying takes milliseconds, and tells a node that nobody reaches by its name instead of
 by a timeout of gloo's.
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from topotune import __version__
 from topotune.errors import RunError, TopotuneError, UsageError
-from topotune.execute.interface import (
+from topotune.interfaces.choice import (
     Attempt,
     Candidate,
     Node,
@@ -29,15 +29,15 @@ from topotune.execute.interface import (
     peers,
     senders,
 )
-from topotune.execute.own_interfaces import (
+from topotune.interfaces.own import (
     GLOO_VARIABLE,
     gloo_default,
     interface_towards,
     read_candidates,
     read_forced,
 )
-from topotune.execute.reach import SEND_FOR_S, Door, knock, send_for_a_moment
-from topotune.execute.roll_call import RollCall, by_place, own_place
+from topotune.interfaces.reach import SEND_FOR_S, Door, knock, send_for_a_moment
+from topotune.interfaces.roll_call import RollCall, by_place, own_place
 from topotune.topology.gather import unique_names
 
 _TIMEOUT: Final = timedelta(seconds=120)

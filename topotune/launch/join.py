@@ -2,7 +2,7 @@
 
 torch meets by ``env://``: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT. torchrun sets them. Slurm says who the
 first node is, and MPI's launchers do not say where rank 0 runs: it serves a store, and tells the others where
-through the launcher's own channel (`topotune.execute.pmix`, `topotune.execute.pmi`). Where Open MPI has no
+through the launcher's own channel (`topotune.launch.pmix`, `topotune.launch.pmi`). Where Open MPI has no
 such channel, rank 0 is taken to be on mpirun's own node, whose address stands in the environment.
 """
 
@@ -19,8 +19,8 @@ from zlib import crc32
 import torch.distributed as dist
 
 from topotune.errors import UsageError
-from topotune.execute import pmi, pmix
-from topotune.execute.meeting import Address, find, interface_for, is_here, own_addresses, serve
+from topotune.launch import pmi, pmix
+from topotune.launch.meeting import Address, find, interface_for, is_here, own_addresses, serve
 from topotune.probe.membership import TITLES, PerRank
 
 _LEFT: Final = "topotune/left"

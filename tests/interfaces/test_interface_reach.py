@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from topotune.execute import reach
-from topotune.execute.reach import Door, knock, send_for_a_moment
+from topotune.interfaces import reach
+from topotune.interfaces.reach import Door, knock, send_for_a_moment
 
 HERE = "127.0.0.1"
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import psutil
 
 from topotune.errors import UsageError
-from topotune.execute.interface import Candidate
+from topotune.interfaces.choice import Candidate
 from topotune.probe.netdev import Interface, read_interfaces
 from topotune.probe.node_launchers import read_interface
 from topotune.probe.tree import Tree

@@ -9,9 +9,9 @@ import torch.distributed as dist
 from gloo_world import run_world
 
 from topotune.errors import TopotuneError
-from topotune.execute import network
-from topotune.execute.interface import Candidate
-from topotune.execute.own_interfaces import GLOO_VARIABLE, OWN_VARIABLE
+from topotune.interfaces import agreement
+from topotune.interfaces.choice import Candidate
+from topotune.interfaces.own import GLOO_VARIABLE, OWN_VARIABLE
 
 pytestmark = pytest.mark.gloo
 
@@ -27,13 +27,13 @@ def join(rank, num_ranks, store, by_rank):
     for variable in (GLOO_VARIABLE, OWN_VARIABLE, "SM_NETWORK_INTERFACE_NAME"):
         os.environ.pop(variable, None)
     os.environ.update(given.get("variables", {}))
-    network.own_place = lambda: given["place"]
+    agreement.own_place = lambda: given["place"]
     if "candidates" in given:
-        network.read_candidates = lambda forced: given["candidates"]
+        agreement.read_candidates = lambda forced: given["candidates"]
     for name, value in given.get("module", {}).items():
-        setattr(network, name, value)
+        setattr(agreement, name, value)
     try:
-        found = network.join_network()
+        found = agreement.join_network()
     except TopotuneError as problem:
         return type(problem).__name__, problem.message
     group_sum = None
@@ -139,10 +139,10 @@ def test_a_node_whose_rank_dies_is_named():
 
 
 def join_and_die(rank, num_ranks, store):
-    network._DOORS_WITHIN_S = network._ATTEMPTS_WITHIN_S = 0.5
+    agreement._DOORS_WITHIN_S = agreement._ATTEMPTS_WITHIN_S = 0.5
     given = on_places("a", "a", "b", candidates=[LO])
     if rank == 2:
-        network.Door = lambda addresses: os._exit(1)
+        agreement.Door = lambda addresses: os._exit(1)
     return join(rank, num_ranks, store, given)
 
 
@@ -155,7 +155,7 @@ def test_ranks_that_do_not_come_are_named():
 def join_for_three(rank, num_ranks, store):
     os.environ["WORLD_SIZE"] = "3"
     try:
-        network.join_network(network.timedelta(seconds=10))
+        agreement.join_network(agreement.timedelta(seconds=10))
     except TopotuneError as problem:
         return type(problem).__name__, problem.message
 
@@ -169,7 +169,7 @@ def test_a_store_that_is_not_there_is_named(monkeypatch):
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
     with pytest.raises(TopotuneError) as caught:
-        network.join_network(network.timedelta(seconds=1))
+        agreement.join_network(agreement.timedelta(seconds=1))
     assert caught.value.message.startswith(
         f"rank 1 did not reach the store of all ranks at 127.0.0.1:{port}: "
     )

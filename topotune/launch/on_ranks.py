@@ -12,32 +12,15 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from topotune.errors import UsageError
-from topotune.lazy import lazy_attributes
 from topotune.probe.launcher import check_num_local_ranks, read_launcher
 from topotune.probe.membership import TITLES, Membership, PerNode, PerRank
-
-if TYPE_CHECKING:
-    from topotune.execute.join import complete_environment, joined
-    from topotune.execute.local_ranks import run_local
-
-__all__ = ["complete_environment", "joined", "launcher_here", "run_local", "run_on_ranks"]
 
 _TORCH_LEVEL: Final = "TORCH_CPP_LOG_LEVEL"
 _INTERFACE: Final = "SM_NETWORK_INTERFACE_NAME"
 """Where ranks look for the interface that the platform names; it may stand in SageMaker's file alone."""
-
-# torch takes seconds to import: a command line is refused before that.
-__getattr__ = lazy_attributes(
-    __name__,
-    {
-        "complete_environment": "topotune.execute.join",
-        "joined": "topotune.execute.join",
-        "run_local": "topotune.execute.local_ranks",
-    },
-)
 
 
 def launcher_here(num_local_ranks: int | None = None) -> Membership:
@@ -97,15 +80,15 @@ def run_on_ranks(
     if launcher.interface is not None:
         os.environ.setdefault(_INTERFACE, launcher.interface)
     if isinstance(launcher, PerRank):
-        from topotune.execute.join import joined
+        from topotune.launch.join import joined
 
         with joined(launcher):
             result = work(payload)
         # As JSON keeps it, as from ranks that were started here: NumPy's numbers become plain ones.
         return json.loads(json.dumps(result))
     with _torch_says_errors_alone():
-        from topotune.execute.local_ranks import run_local
-        from topotune.execute.nodes import run_on_nodes
+        from topotune.launch.local_ranks import run_local
+        from topotune.launch.nodes import run_on_nodes
 
         num_ranks = num_local_ranks or _ranks_of_platform(launcher) or default_ranks
     entry = f"{work.__module__}:{work.__name__}"

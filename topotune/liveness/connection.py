@@ -1,4 +1,4 @@
-"""The connections between rank 0 and the others by which `topotune.execute.liveness` watches over ranks.
+"""The connections between rank 0 and the others by which `topotune.liveness.watch` watches over ranks.
 
 The hub (rank 0) listens where gloo does (GLOO_SOCKET_IFNAME, MASTER_ADDR), on loopback alone if all ranks are
 on one node. Whoever connects must say a secret that stands in the ranks' store.

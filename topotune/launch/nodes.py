@@ -24,10 +24,10 @@ import torch.distributed as dist
 
 import topotune
 from topotune.errors import RunError, UsageError
-from topotune.execute import meeting
-from topotune.execute.local_ranks import Place, job_folder, read_result, started_ranks, watch
-from topotune.execute.noted_signals import NotedSignals, act_on, noted_signals
-from topotune.execute.rank_failure import RankFailure
+from topotune.launch import meeting
+from topotune.launch.local_ranks import Place, job_folder, read_result, started_ranks, watch
+from topotune.launch.noted_signals import NotedSignals, act_on, noted_signals
+from topotune.launch.rank_failure import RankFailure
 from topotune.probe.membership import TITLES, PerNode
 
 _PREFIX: Final = "topotune/nodes"

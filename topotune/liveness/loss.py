@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
 from topotune.errors import RankFailedError
-from topotune.execute.liveness_connection import SILENT_S
+from topotune.liveness.connection import SILENT_S
 
 How = Literal["ended", "silent", "orphaned", "terminated", "failed", "absent"]
 

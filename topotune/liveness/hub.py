@@ -3,8 +3,8 @@
 import time
 from typing import Final
 
-from topotune.execute.liveness_connection import Line
-from topotune.execute.loss import How, Loss
+from topotune.liveness.connection import Line
+from topotune.liveness.loss import How, Loss
 
 _SETTLE_S: Final = 0.6
 """From the first lost rank to the verdict: launchers poll for ended ranks ten times a second."""

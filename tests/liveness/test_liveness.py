@@ -13,8 +13,8 @@ import pytest
 from gloo_world import run_world
 
 from topotune.errors import RankFailedError, RunError, UsageError
-from topotune.execute.hub import Hub
-from topotune.execute.loss import Loss
+from topotune.liveness.hub import Hub
+from topotune.liveness.loss import Loss
 
 pytestmark = pytest.mark.gloo
 
@@ -31,7 +31,7 @@ def await_all(store, num_ranks, name="here"):
 
 
 def victims_and_others(rank, num_ranks, store, victims):
-    from topotune.execute.liveness import watched_ranks
+    from topotune.liveness.watch import watched_ranks
 
     ended = threading.Event()
     try:
@@ -76,7 +76,7 @@ def is_gone(pid):
 
 def is_ended_as_launchers_do(rank, num_ranks, store, victims, terminated):
     """Rank 3 does what a launcher does: it sees that the victims are gone, and ends others by SIGTERM."""
-    from topotune.execute.liveness import watched_ranks
+    from topotune.liveness.watch import watched_ranks
 
     ended = threading.Event()
     try:
@@ -114,7 +114,7 @@ def test_what_a_launcher_ends_is_not_taken_for_what_died(victims, terminated, wo
 
 
 def raises(rank, num_ranks, store, own_errors):
-    from topotune.execute.liveness import watched_ranks
+    from topotune.liveness.watch import watched_ranks
 
     ended = threading.Event()
     try:
@@ -143,7 +143,7 @@ def test_wrong_use_on_all_ranks_names_none_of_them():
 
 
 def agrees(rank, num_ranks, store):
-    from topotune.execute.liveness import watched_ranks
+    from topotune.liveness.watch import watched_ranks
 
     error = RunError("the machine is too busy")
     began_s = time.monotonic()
@@ -161,7 +161,7 @@ def test_an_error_that_all_agree_on_is_no_loss():
 
 
 def ends_well(rank, num_ranks, store):
-    from topotune.execute.liveness import watched_ranks
+    from topotune.liveness.watch import watched_ranks
 
     for turn in range(2):
         with watched_ranks(timeout=TIMEOUT) as (common, _, _, watch):
@@ -183,7 +183,7 @@ def test_a_run_that_ends_well_leaves_nothing_and_another_may_follow(num_ranks):
 
 
 def comes_late(rank, num_ranks, store):
-    from topotune.execute.liveness import watched_ranks
+    from topotune.liveness.watch import watched_ranks
 
     if rank == 2:
         return None
@@ -203,8 +203,8 @@ def test_a_rank_that_never_comes_is_named():
 
 
 def is_bothered(rank, num_ranks, store):
-    from topotune.execute import liveness
-    from topotune.execute.liveness import watched_ranks
+    from topotune.liveness import watch as liveness
+    from topotune.liveness.watch import watched_ranks
 
     told = []
     listen = liveness.listen
@@ -249,7 +249,7 @@ def test_strangers_are_hung_up_on_and_change_nothing():
 
 
 def is_stuck(rank, num_ranks, store, folder):
-    from topotune.execute.liveness import watched_ranks
+    from topotune.liveness.watch import watched_ranks
 
     def say(error):
         (Path(folder) / f"said-{rank}").write_text(error.message)
@@ -269,8 +269,8 @@ def test_a_rank_that_does_not_come_out_of_its_call_says_the_loss_and_ends(tmp_pa
 
 
 def is_stopped(rank, num_ranks, store):
-    from topotune.execute.liveness import watched_ranks
-    from topotune.execute.liveness_connection import SILENT_S
+    from topotune.liveness.connection import SILENT_S
+    from topotune.liveness.watch import watched_ranks
 
     with watched_ranks(timeout=TIMEOUT) as (common, _, _, watch):
         common.set(f"pid {rank}", str(os.getpid()))

@@ -23,8 +23,8 @@ from topotune.execute.executable import (
 )
 from topotune.execute.handover import PROMPT_HANDOVER
 from topotune.execute.interpreter import REDUCTION_OF_OP
-from topotune.execute.shared_memory_collectives import SharedCollectives
-from topotune.execute.shared_memory_segment import DATA_BYTES, open_memory
+from topotune.execute.shared_memory.collectives import SharedCollectives
+from topotune.execute.shared_memory.segment import DATA_BYTES, open_memory
 from topotune.links.messages import Messages
 from topotune.schedule.catalog import build
 from topotune.schedule.hierarchical import between_groups, check_groups

@@ -2,7 +2,7 @@
 
 Theory of operation. The ranks are started with ``start_processes``, the layer of torchrun's agent that makes
 processes, in the environment that torchrun gives; the store that they meet at is served by this process on a
-loopback port which the kernel chose, or by node 0's (`topotune.execute.nodes`). So a rank's code is the same
+loopback port which the kernel chose, or by node 0's (`topotune.launch.nodes`). So a rank's code is the same
 as under torchrun. What the agent does beyond that is done here, because a person sits in front of it:
 
 * Rank 0 writes to the terminal; what other ranks print is kept, and shown if they fail.
@@ -11,7 +11,7 @@ as under torchrun. What the agent does beyond that is done here, because a perso
   anything is torn down; a rank that ends without a report (a signal, ``os._exit``) is dated by its end.
 * Signals are only noted. No exception can arise between two statements that start or end processes.
 * The ranks are in sessions of their own (a terminal's Ctrl-C does not reach them) and are killed by the
-  kernel if this process dies (see `topotune.execute.local_rank`).
+  kernel if this process dies (see `topotune.launch.local_rank`).
 """
 
 import json
@@ -31,9 +31,9 @@ from typing import Any, Final
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, PContext, start_processes
 
 from topotune.errors import RunError
-from topotune.execute import local_rank, meeting
-from topotune.execute.noted_signals import SIGNALS, NotedSignals, noted_signals
-from topotune.execute.rank_failure import RankFailure, find_failures
+from topotune.launch import local_rank, meeting
+from topotune.launch.noted_signals import SIGNALS, NotedSignals, noted_signals
+from topotune.launch.rank_failure import RankFailure, find_failures
 from topotune.probe.launcher import check_num_local_ranks
 
 _POLL_S: Final = 0.05

@@ -28,7 +28,7 @@ from typing import Final
 import torch
 
 from topotune.execute.communicator import Communicator
-from topotune.execute.semaphores import SEMAPHORE_BYTES, Semaphore
+from topotune.execute.shared_memory.semaphores import SEMAPHORE_BYTES, Semaphore
 from topotune.links.messages import Messages
 from topotune.links.same_node import PREFIX, SHM, remove_abandoned
 from topotune.units import format_bytes

@@ -38,10 +38,10 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from topotune.errors import RunError, TopotuneError, UsageError
-from topotune.execute.hub import Hub
-from topotune.execute.liveness_connection import Line, connect, listen
-from topotune.execute.loss import How, Loss
-from topotune.execute.termination import Termination, terminate
+from topotune.liveness.connection import Line, connect, listen
+from topotune.liveness.hub import Hub
+from topotune.liveness.loss import How, Loss
+from topotune.liveness.termination import Termination, terminate
 
 _VERDICT_S: Final = 4.0
 """How long a rank whose messages failed waits to hear of a loss: it fails sooner than the hub decides."""

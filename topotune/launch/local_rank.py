@@ -1,4 +1,4 @@
-"""What runs in each local rank: ``python -P local_rank.py JOB``, started by `topotune.execute.local_ranks`.
+"""What runs in each local rank: ``python -P local_rank.py JOB``, started by `topotune.launch.local_ranks`.
 
 It is started as a file, so that it needs no more than the standard library until it has taken over the import
 path of the process that started it. The entry then finds the environment that torchrun gives.

@@ -8,8 +8,8 @@ from typing import Final
 
 import torch
 
-from topotune.execute.shared_memory_segment import Segment
-from topotune.execute.shared_memory_stages import (
+from topotune.execute.shared_memory.segment import Segment
+from topotune.execute.shared_memory.stages import (
     ALLGATHER,
     ALLREDUCE,
     ALLREDUCE_EVERYWHERE,

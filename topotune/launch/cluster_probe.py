@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from topotune.documents import MAX_DOCUMENT_BYTES
 from topotune.errors import RunError, UsageError
-from topotune.execute.roll_call import RollCall, by_place, own_place
+from topotune.interfaces.roll_call import RollCall, by_place, own_place
 from topotune.probe import probe
 from topotune.probe.kernel_text import format_cpulist, parse_cpulist
 from topotune.topology import Topology, topology_from_bytes, topology_to_document

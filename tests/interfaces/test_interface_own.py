@@ -7,8 +7,8 @@ from collections import namedtuple
 import pytest
 
 from topotune.errors import UsageError
-from topotune.execute.interface import Candidate
-from topotune.execute.own_interfaces import (
+from topotune.interfaces.choice import Candidate
+from topotune.interfaces.own import (
     Forced,
     force,
     gloo_address,

@@ -44,7 +44,7 @@ import torch
 from torch import Tensor
 
 from topotune.execute.interpreter import MAXIMUM, MINIMUM, PRODUCT, SUM
-from topotune.execute.shared_memory_segment import CACHE_LINE_BYTES, NUM_BUFFERS
+from topotune.execute.shared_memory.segment import CACHE_LINE_BYTES, NUM_BUFFERS
 from topotune.execute.torchscript import compiled
 
 GIVE: Final = 0

@@ -1,0 +1,1 @@
+"""Which network interface ranks use: what each node has, what reaches the others, one choice for each."""
