@@ -22,7 +22,7 @@ def search_of(candidates, note=lambda kind, record: None):
 
 def run(search, bench, deadline_s=1e9, journal=None):
     sampling = Sampling(bench=bench, rng=np.random.default_rng(0), journal=journal)
-    search_sizes([search], sampling, deadline_s=deadline_s)
+    search_sizes([search], sampling, deadline_s=lambda: deadline_s)
     return sampling
 
 

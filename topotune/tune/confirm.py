@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from topotune.tune.sampling import Sampling
-from topotune.tune.search import Standing
+from topotune.tune.search import Standing, ratio_of
 from topotune.tune.statistics import (
     Comparison,
     Samples,
@@ -46,8 +46,8 @@ _MOST_ROUNDS: Final = 100
 _LEAST_NEED: Final = 40
 """Rounds that a point is thought to need at least: gain and spread were seen in a few rounds only."""
 
-_LARGEST_SHARE: Final = 0.25
-"""Of the time for confirmation: what one size among several may take."""
+_LARGEST_SHARE: Final = 0.5
+"""Of the time for confirmation: what one size among several may take with the fewest rounds."""
 
 _PASSES: Final = 2
 """Points are visited this often, in an order drawn anew, so that a slow minute falls on all of them."""
@@ -171,7 +171,7 @@ def plan_confirmation(
     Each point needs the more rounds the smaller its gain is against its spread, and costs the more the longer
     its calls are. Time is shared so that the sum of needs per round is least: rounds in proportion to the
     root of need over cost, between the fewest with which an interval can be bounded and 100. If the fewest do
-    not fit, or one size would take more than a quarter of the time with its fewest, sizes are given up (they
+    not fit, or one size would take more than half of the time with its fewest, sizes are given up (they
     keep the default), the one with the most time per gain first.
 
     Returns:
@@ -180,9 +180,9 @@ def plan_confirmation(
     kept = dict(finalists)
     while departing := [size for size, one in kept.items() if one != DEFAULT]:
         points = _with_rounds(confirmation_points(kept), kept, standings, default_s, min_gain)
-        fewest = minimum_rounds(corrected(CONFIDENCE, num_comparisons(points))) + 2
+        fewest = _fewest_rounds(points)
         costliest = max(
-            departing, key=lambda size: default_s[size] / math.log(_ratio(standings[size], finalists[size]))
+            departing, key=lambda size: default_s[size] / math.log(ratio_of(standings[size], finalists[size]))
         )
         without = {**kept, costliest: DEFAULT}
         others = _with_rounds(confirmation_points(without), without, standings, default_s, min_gain)
@@ -192,6 +192,22 @@ def plan_confirmation(
             return _shared_out(points, fewest, budget_s), kept
         kept = without
     return [], kept
+
+
+def least_confirmation_s(
+    finalists: Mapping[int, Candidate],
+    standings: Mapping[int, Sequence[Standing]],
+    default_s: Mapping[int, float],
+    *,
+    min_gain: float,
+) -> float:
+    """Wall time of confirming all finalists with the fewest rounds that can bound an interval."""
+    points = _with_rounds(confirmation_points(finalists), finalists, standings, default_s, min_gain)
+    return _fewest_rounds(points) * sum(point.round_s for point in points)
+
+
+def _fewest_rounds(points: Sequence[Point]) -> int:
+    return minimum_rounds(corrected(CONFIDENCE, num_comparisons(points))) + 2
 
 
 def num_comparisons(points: Sequence[Point]) -> int:
@@ -392,7 +408,3 @@ def interpolated(default_s: Mapping[int, float], message_bytes: int) -> float:
     sizes = sorted(default_s)
     times = [math.log(default_s[size]) for size in sizes]
     return math.exp(float(np.interp(math.log(message_bytes), [math.log(size) for size in sizes], times)))
-
-
-def _ratio(standings: Sequence[Standing], candidate: Candidate) -> float:
-    return next(one.comparison.ratio for one in standings if one.candidate == candidate)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from topotune.tune.resume import Past
-from topotune.tune.sampling import Sampling
+from topotune.tune.sampling import Sampling, num_warmups
 from topotune.tune.search import Standing
 from topotune.tune.statistics import Comparison, compare_arms, screen_arms
 from topotune.tune.trial import DEFAULT, Candidate, Condition
@@ -21,14 +21,21 @@ from topotune.tune.trial import DEFAULT, Candidate, Condition
 _SWITCH_PRICE: Final = 0.05
 """What a change of algorithm between neighbouring sizes must gain at least, in log-time (5 %)."""
 
-_BACKWARD_ROUNDS, _BUSY_ROUNDS = 8, 5
+_LONG_S: Final = 0.25
+"""A call of the default that takes longer is timed in fewer rounds, just enough for the question."""
+
+_BACKWARD_ROUNDS, _FEWER_BACKWARD_ROUNDS = 8, 6
+_BUSY_ROUNDS, _FEWER_BUSY_ROUNDS = 5, 3
 _BUSY_LIMIT: Final = 0.5
 """Default / candidate with the main thread busy in Python: below it, more than twice as slow."""
 
-_BUSY_S: Final = 0.03
+_BUSY_S: Final = 0.15
 """What Python in the main thread adds to a call, as a first guess: threads take turns of 5 ms."""
 
-_ROUND_OVERHEAD: Final = 1.5
+_BACKWARD_STRETCH: Final = 1.5
+"""A call beside a backward, which is calibrated to last about as long as the default's, over one alone."""
+
+_ROUND_OVERHEAD: Final = 1.3
 """Wall time of a round in a condition over its calls: barriers, agreement."""
 
 
@@ -128,53 +135,65 @@ def measure_conditions(
         CandidateFailedError: a call had to be cut off.
     """
     arms = (DEFAULT, candidate)
+    backward_rounds, busy_rounds = _num_rounds(default_s)
     busy_ratio = None
     if busy:
         busy_s = sampling.rounds(
             "condition",
             message_bytes,
             arms,
-            _BUSY_ROUNDS,
+            busy_rounds,
             first_guess_s=_BUSY_S + default_s,
             condition="busy",
             until_s=deadline_s,
         )
-        if len(busy_s) < _BUSY_ROUNDS:
+        if len(busy_s) < busy_rounds:
             return None
         busy_ratio = screen_arms(busy_s[:, 0], busy_s[:, 1], confidence=0.5).ratio
     backward_s = sampling.rounds(
         "condition",
         message_bytes,
         arms,
-        _BACKWARD_ROUNDS,
+        backward_rounds,
         first_guess_s=3 * default_s,
         condition="backward",
         until_s=deadline_s,
     )
-    if len(backward_s) < _BACKWARD_ROUNDS:
+    if len(backward_s) < backward_rounds:
         return None
     backward = compare_arms(backward_s[:, 0], backward_s[:, 1], confidence=0.95, seed=seed)
     return Conditions(backward=backward, busy_ratio=busy_ratio)
 
 
-def condition_cost_s(default_s: float, *, busy: bool) -> float:
-    """Expected wall time of ``measure_conditions``."""
-    # A backward is calibrated to last about as long as the default's call, and the collective runs beside it.
-    calls_s = 2 * (_BACKWARD_ROUNDS + 2) * 2 * default_s
+def condition_cost_s(default_s: float, candidate_s: float, *, busy: bool) -> float:
+    """Expected wall time of ``measure_conditions``, from what calls take with the main thread idle."""
+    backward_rounds, busy_rounds = _num_rounds(default_s)
+    arms_s, warmups = default_s + candidate_s, num_warmups(default_s)
+    calls_s = (backward_rounds + warmups) * _BACKWARD_STRETCH * arms_s
     if busy:
-        calls_s += 2 * (_BUSY_ROUNDS + 2) * (_BUSY_S + default_s)
+        calls_s += (busy_rounds + warmups) * (2 * _BUSY_S + arms_s)
     return _ROUND_OVERHEAD * calls_s
 
 
-def conditions_recorded(past: Past, message_bytes: int, candidate: Candidate, *, busy: bool) -> bool:
+def conditions_recorded(
+    past: Past, message_bytes: int, candidate: Candidate, *, default_s: float, busy: bool
+) -> bool:
     """Whether an earlier launch of the run has taken all that ``measure_conditions`` needs."""
-    wanted: dict[Condition, int] = {"backward": _BACKWARD_ROUNDS}
+    backward_rounds, busy_rounds = _num_rounds(default_s)
+    wanted: dict[Condition, int] = {"backward": backward_rounds}
     if busy:
-        wanted["busy"] = _BUSY_ROUNDS
+        wanted["busy"] = busy_rounds
     return all(
         past.num_recorded(("condition", message_bytes, (DEFAULT, candidate), condition)) >= num_rounds
         for condition, num_rounds in wanted.items()
     )
+
+
+def _num_rounds(default_s: float) -> tuple[int, int]:
+    """Rounds beside a backward, and beside Python."""
+    if default_s > _LONG_S:
+        return _FEWER_BACKWARD_ROUNDS, _FEWER_BUSY_ROUNDS
+    return _BACKWARD_ROUNDS, _BUSY_ROUNDS
 
 
 def _losses(

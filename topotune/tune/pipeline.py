@@ -3,6 +3,8 @@
 Pilot, search, conditions, confirmation, null trials. Only rank 0 runs this, and only its clock counts; what
 it wants measured goes through the bench to all ranks. Each phase has the share of the budget that stands
 below, and begins nothing that its share would not hold. Time that a phase leaves over falls to the next.
+Where calls are long, the search ends sooner, so that what it has found can be confirmed; and the conditions
+may take what confirmation does not need.
 
 In a run that was resumed, the time that earlier launches took up to the conditions is taken off the budget,
 and what they recorded is not measured again; confirmation and null trials have their whole share.
@@ -20,6 +22,7 @@ from topotune.tune.confirm import (
     NullTrials,
     confirm,
     interpolated,
+    least_confirmation_s,
     num_comparisons,
     plan_confirmation,
     run_null_trials,
@@ -35,7 +38,7 @@ from topotune.tune.finalists import (
 from topotune.tune.options import TuneOptions
 from topotune.tune.progress import BestSoFar, OnProgress, Phase, Progress
 from topotune.tune.sampling import Sampling
-from topotune.tune.search import SizeSearch, search_sizes
+from topotune.tune.search import SizeSearch, Standing, ratio_of, search_sizes
 from topotune.tune.shortlist import shortlist
 from topotune.tune.statistics import relative_spread
 from topotune.tune.trial import DEFAULT, Candidate, CandidateFailedError
@@ -43,6 +46,12 @@ from topotune.units import format_bytes, format_seconds
 
 _PILOT_ENDS, _SEARCH_ENDS, _CONDITIONS_END, _CONFIRM_ENDS, _NULL_ENDS = 0.20, 0.50, 0.66, 0.90, 0.96
 """Shares of the budget, counted from the moment the ranks joined."""
+
+_SEARCH_LEAST: Final = 0.35
+"""The search ends no sooner than here, counted like them."""
+
+_RESERVE: Final = 1.2
+"""Confirmation keeps this many times what it takes with the fewest rounds."""
 
 _LONGEST_CALL: Final = 0.01
 """A size whose default takes a larger share of the budget than this is not searched."""
@@ -273,8 +282,44 @@ def _search(
                     )
         run.report("search")
 
-    search_sizes(searches, run.sampling, deadline_s=run.ends_s(_SEARCH_ENDS), after_step=after_step)
+    def deadline_s() -> float:
+        standings = {search.message_bytes: search.standings() for search in searches}
+        default_s = {search.message_bytes: search.default_s for search in searches}
+        finalists = choose_finalists(standings, min_gain=run.options.min_gain)
+        needed_s = _conditions_s(finalists, standings, default_s) + _reserve_s(
+            run, finalists, standings, default_s
+        )
+        sooner_s = max(run.ends_s(_SEARCH_LEAST), run.ends_s(_CONFIRM_ENDS) - needed_s)
+        return min(run.ends_s(_SEARCH_ENDS), sooner_s)
+
+    search_sizes(searches, run.sampling, deadline_s=deadline_s, after_step=after_step)
     return searches
+
+
+def _conditions_s(
+    finalists: Mapping[int, Candidate],
+    standings: Mapping[int, Sequence[Standing]],
+    default_s: Mapping[int, float],
+) -> float:
+    """What trying these finalists beside a backward and beside Python is expected to take, seconds."""
+    cost_s = 0.0
+    seen = {DEFAULT}
+    for size, candidate in sorted(finalists.items(), key=lambda item: item[0]):
+        if candidate != DEFAULT:
+            candidate_s = default_s[size] / ratio_of(standings[size], candidate)
+            cost_s += condition_cost_s(default_s[size], candidate_s, busy=candidate not in seen)
+            seen.add(candidate)
+    return cost_s
+
+
+def _reserve_s(
+    run: _Run,
+    finalists: Mapping[int, Candidate],
+    standings: Mapping[int, Sequence[Standing]],
+    default_s: Mapping[int, float],
+) -> float:
+    """What confirmation keeps of the time before its end, seconds."""
+    return _RESERVE * least_confirmation_s(finalists, standings, default_s, min_gain=run.options.min_gain)
 
 
 def _limits(
@@ -317,7 +362,6 @@ def _fit_for_training(
     """
     standings = {search.message_bytes: search.standings() for search in searches}
     default_s = {search.message_bytes: search.default_s for search in searches}
-    deadline_s = run.ends_s(_CONDITIONS_END)
     taken: dict[tuple[int, Candidate], Conditions] = {}
     holds_busy_from: dict[Candidate, int] = {}
     unfit: set[tuple[int, Candidate]] = set()
@@ -337,11 +381,14 @@ def _fit_for_training(
         ]
         if not open_questions:
             break
+        reserve_s = _reserve_s(run, finalists, standings, default_s)
+        deadline_s = max(run.ends_s(_CONDITIONS_END), run.ends_s(_CONFIRM_ENDS) - reserve_s)
         for size, candidate in open_questions:
             busy = size < holds_busy_from.get(candidate, size + 1)
             found = None
-            cost_s = condition_cost_s(default_s[size], busy=busy)
-            if conditions_recorded(run.sampling.past, size, candidate, busy=busy):
+            candidate_s = default_s[size] / ratio_of(standings[size], candidate)
+            cost_s = condition_cost_s(default_s[size], candidate_s, busy=busy)
+            if conditions_recorded(run.sampling.past, size, candidate, default_s=default_s[size], busy=busy):
                 cost_s = 0.0
             if cost_s == 0.0 or run.sampling.now_s() + cost_s <= deadline_s:
                 try:

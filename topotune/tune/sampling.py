@@ -39,6 +39,9 @@ _BLOCK_S: Final = 0.25
 """Longest block: clocks stay fresh, spacing adapts, and one sleepy rank spoils little."""
 
 _WARMUPS: Final = 2
+_LONG_S: Final = 0.25
+"""Calls that take longer are warmed up once: what a first call costs more is small beside them."""
+
 _ATTEMPTS: Final = 4
 """A round is asked for at most this often before the size is given up as unmeasurable."""
 
@@ -208,7 +211,10 @@ class Sampling:
                 for _ in range(min(num_rounds, affordable))
             ),
             expected_s=tuple(expected),
-            warmups=tuple(0 if key in self._warm else _WARMUPS for key in keys),
+            warmups=tuple(
+                0 if key in self._warm else num_warmups(call_s)
+                for key, call_s in zip(keys, expected, strict=True)
+            ),
             limits_s=tuple(self._limit_s(arm, message_bytes) for arm in arms),
             condition=condition,
             # Work beside the collective makes calls long beside a barrier's skew, and their times hard to
@@ -262,6 +268,11 @@ class Sampling:
     def _end(self, number: int, outcome: dict[str, Any]) -> None:
         if self.journal is not None:
             self.journal.end(number, {**outcome, "at_s": self.now_s()})
+
+
+def num_warmups(call_s: float) -> int:
+    """Calls of an arm before its first that counts, at each size and in each condition."""
+    return 1 if call_s > _LONG_S else _WARMUPS
 
 
 def spacing_s(recent_s: Sequence[float]) -> float:

@@ -33,8 +33,11 @@ from topotune.tune.sampling import Sampling
 from topotune.tune.statistics import Comparison, Samples, log_spread, screen_arms
 from topotune.tune.trial import DEFAULT, Candidate, CandidateFailedError
 
-_RUNGS: Final = (2, 4, 4)
-"""Rounds added at each rung of a heat."""
+_RUNGS, _SHORT_RUNGS = (2, 4, 4), (2, 2, 2)
+"""Rounds added at each rung of a heat; the second where the default's calls are long."""
+
+_LONG_S: Final = 0.25
+"""They are from here on: such calls scatter little, and two arms that stay close have a play-off."""
 
 _HOPELESS: Final = (4.0, 1.5, 1.5)
 """A candidate this many times slower than the best so far goes no further; two rounds of calls that take less
@@ -49,7 +52,11 @@ _CHEAP_S: Final = 0.02
 _HEAT: Final = 4
 """New candidates that share one default in their rounds."""
 
-_PLAYOFF_ROUNDS, _ENOUGH_ROUNDS, _PLAYOFF_SIZE = 6, 30, 4
+_PLAYOFF_ROUNDS, _PLAYOFF_SIZE = 6, 4
+
+_FEWEST_ENOUGH, _ENOUGH_ROUNDS, _ENOUGH_S = 12, 30, 3.0
+"""A play-off ends after so many rounds, of which the default's calls take so long in all."""
+
 _CONFIDENCE: Final = 0.75
 """Of the intervals that drop a candidate: with three rounds, "slower in all three"."""
 
@@ -75,6 +82,11 @@ class Standing:
     comparison: Comparison
     log_spread: float
     dropped: bool
+
+
+def ratio_of(standings: Sequence[Standing], candidate: Candidate) -> float:
+    """Default / candidate as the search saw it; the candidate is one of those that stand there."""
+    return next(one.comparison.ratio for one in standings if one.candidate == candidate)
 
 
 @dataclass(kw_only=True)
@@ -162,7 +174,7 @@ class SizeSearch:
         best_s = self.best_median_s()
         if self._untried:
             return (
-                _OVERHEAD * self._heat_size() * (sum(_RUNGS[:2]) + 2) * best_s
+                _OVERHEAD * self._heat_size() * (sum(self._rungs()[:2]) + 2) * best_s
                 + _OVERHEAD * 6 * self.default_s
             )
         return _OVERHEAD * _PLAYOFF_ROUNDS * (self.default_s + len(self._contenders()) * best_s)
@@ -173,7 +185,7 @@ class SizeSearch:
             self._heat(sampling, self.ask(self._heat_size()))
             return
         contenders = self._contenders()
-        if len(contenders) < 2 or self._rounds_of(contenders[-1]) >= _ENOUGH_ROUNDS:
+        if len(contenders) < 2 or self._rounds_of(contenders[-1]) >= self._enough_rounds():
             self.finished = True
             return
         self._measure(sampling, contenders, _PLAYOFF_ROUNDS)
@@ -243,7 +255,7 @@ class SizeSearch:
             elif checked_s > max(_CHEAP_S, _HOPELESS_CHECK * self.best_median_s()):
                 self._hopeless[candidate] = math.log(checked_s / self.default_s)
                 leave(candidate, TrialState.PRUNED)
-        for rounds, hopeless in zip(_RUNGS, _HOPELESS, strict=True):
+        for rounds, hopeless in zip(self._rungs(), _HOPELESS, strict=True):
             self._measure(sampling, list(running), rounds)
             for candidate in list(running):
                 if candidate in self.problems:
@@ -305,6 +317,12 @@ class SizeSearch:
         bar = max(standing.comparison.low for standing in in_play)
         return [s.candidate for s in in_play if s.comparison.high >= bar][:_PLAYOFF_SIZE]
 
+    def _rungs(self) -> tuple[int, ...]:
+        return _SHORT_RUNGS if self.default_s > _LONG_S else _RUNGS
+
+    def _enough_rounds(self) -> int:
+        return max(_FEWEST_ENOUGH, min(_ENOUGH_ROUNDS, int(_ENOUGH_S / self.default_s)))
+
     def _heat_size(self) -> int:
         """Fewer at once where calls are long, so that a step stays short against the budget."""
         return max(1, min(_HEAT, int(0.8 / (6 * self.default_s))))
@@ -343,14 +361,21 @@ def search_sizes(
     searches: Sequence[SizeSearch],
     sampling: Sampling,
     *,
-    deadline_s: float,
+    deadline_s: Callable[[], float],
     after_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """Search all sizes in turns until nothing is left to find out or the deadline (of ``now_s``) comes."""
+    """Search all sizes in turns until nothing is left to find out or the deadline comes.
+
+    Args:
+        searches: one per size.
+        sampling: where samples come from.
+        deadline_s: on the clock of ``now_s``; asked before each step, as what was found may move it.
+        after_step: called after each.
+    """
     while unfinished := [search for search in searches if not search.finished]:
         search = min(unfinished, key=lambda one: one.spent_s)
         started_s = sampling.now_s()
-        if started_s + search.step_cost_s() > deadline_s:
+        if started_s + search.step_cost_s() > deadline_s():
             search.finished = True
             continue
         search.step(sampling)
