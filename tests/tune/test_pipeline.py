@@ -149,6 +149,13 @@ def test_a_size_whose_default_takes_over_a_hundredth_of_the_budget_is_not_search
     )
 
 
+def test_one_call_that_got_no_core_in_time_does_not_take_its_size_from_the_search():
+    true_s, late = factors({FAST: 3.0}), iter([0.0, 1.0])
+    bench = FakeBench(lambda candidate, size: true_s(candidate, size) + next(late, 0.0), noise=0.0)
+    choice = choose(bench, [FAST], budget_s=10.0, sizes=(1024, 4096))
+    assert chosen_at(choice.rows, 1024).algorithm == FAST.algorithm
+
+
 def test_a_first_size_that_is_predicted_to_break_the_budget_is_not_even_begun():
     bench = FakeBench(factors({FAST: 3.0}))
     choice = choose(

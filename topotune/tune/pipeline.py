@@ -227,7 +227,7 @@ def _pilot(run: _Run, predicted_s: Callable[[int], float]) -> dict[int, DefaultT
             break
         guess_s = max(_FIRST_GUESS_S, last_s * size / last_bytes)
         times_s = run.sampling.rounds("pilot", size, (DEFAULT,), 2, first_guess_s=guess_s)[:, 0]
-        if np.median(times_s) > limit_s:
+        if times_s.min() > limit_s:  # a rank that got no core in time is no long call
             stopped = (size, too_long)
             break
         num_rounds = max(1, min(_PILOT_ROUNDS, int(limit_s / np.median(times_s))))
