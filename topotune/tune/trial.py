@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from topotune.plan.grouping import groups_in_words
+from topotune.plan.describe import params_in_words
 from topotune.plan.model import DEFAULT_ALGORITHM
 
 Condition = Literal["idle", "backward", "busy"]
@@ -49,11 +49,8 @@ class Candidate:
     @property
     def label(self) -> str:
         """For people: ``ring channels=2 pieces=4``; groups of many ranks are counted, not listed."""
-        params = (
-            f"{name}={groups_in_words(value) if name == 'groups' else json.dumps(value)}"
-            for name, value in self.params.items()
-        )
-        return " ".join((self.algorithm, *params))
+        words = params_in_words(self.params)
+        return " ".join((self.algorithm, *(f"{name}={value}" for name, value in words.items())))
 
     def to_json(self) -> dict[str, Any]:
         """Its JSON form."""
