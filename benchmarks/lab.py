@@ -1,6 +1,6 @@
 """Every lab cluster, every size: the default, the plan, and the limit of the network.
 
-    python benchmarks/lab.py [--profiles 2x4 4x2 …] [--sizes 4K:16M:4] [--budget 90s] [-o FOLDER]
+    python benchmarks/lab.py [--profiles 2x4 4x2 …] [--sizes 4K,…,16M] [--budget 300s] [-o FOLDER]
 
 For each profile a plan is tuned in the lab, then compared with the default on fresh samples in a second run
 of the lab (so that nothing but the plan's file is carried over). Times are medians; ``ratio`` is default /
@@ -8,7 +8,8 @@ plan with its 95 % interval over all rows of a cluster together; ``limit`` is th
 the links' configured rates. A transfer reaches about 0.96 of that rate (packet headers, TCP), and small
 messages cost latency that the limit leaves out.
 
-Writes ``lab.csv``, ``lab.md`` and the plans and comparisons behind them into FOLDER. Needs Linux and root.
+Writes ``lab.csv``, ``lab.md`` and the plans and comparisons behind them into FOLDER; a cluster whose comparison
+stands there already is not run again. Needs Linux and root.
 """
 
 import argparse
@@ -33,8 +34,9 @@ from topotune.lab import LabProfile, list_profiles, read_profile
 from topotune.lab.limit import line_rate_graph
 from topotune.plan import find_row, load_plan
 
-SIZES = "4K:16M:4"
-BUDGET = "90s"
+SIZES = "4K,16K,64K,256K,1M,4M,8M,16M"
+BUDGET = "300s"
+COMPARE_BUDGET = "90s"
 
 
 def main() -> None:
@@ -44,7 +46,10 @@ def main() -> None:
     names = [profile.name for profile in list_profiles()]
     parser.add_argument("--profiles", nargs="+", default=names, help="default: all that ship")
     parser.add_argument("--sizes", default=SIZES, help=f"message sizes (default {SIZES})")
-    parser.add_argument("--budget", default=BUDGET, help=f"of each tuning and comparison (default {BUDGET})")
+    parser.add_argument("--budget", default=BUDGET, help=f"of each tuning (default {BUDGET})")
+    parser.add_argument(
+        "--compare-budget", default=COMPARE_BUDGET, help=f"of each comparison (default {COMPARE_BUDGET})"
+    )
     parser.add_argument("-o", "--output", type=Path, default=Path("lab-results"), help="folder")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
@@ -54,10 +59,10 @@ def main() -> None:
         profile = read_profile(name)
         plan = options.output / f"{profile.name}.plan.json"
         comparison = options.output / f"{profile.name}.comparison.json"
-        on_lab(profile, "tune", "--budget", options.budget, "--sizes", options.sizes, "-o", plan)
-        on_lab(
-            profile, "compare", plan, "--budget", options.budget, "--sizes", options.sizes, "-o", comparison
-        )
+        sizes = ("--sizes", options.sizes)
+        if not comparison.exists():
+            on_lab(profile, "tune", "--budget", options.budget, *sizes, "-o", plan)
+            on_lab(profile, "compare", plan, "--budget", options.compare_budget, *sizes, "-o", comparison)
         rows += rows_of(profile, plan, comparison)
         frame = pandas.DataFrame(rows)
         frame.to_csv(options.output / "lab.csv", index=False)
