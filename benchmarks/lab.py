@@ -8,8 +8,8 @@ plan with its 95 % interval over all rows of a cluster together; ``limit`` is th
 the links' configured rates. A transfer reaches about 0.96 of that rate (packet headers, TCP), and small
 messages cost latency that the limit leaves out.
 
-Writes ``lab.csv``, ``lab.md`` and the plans and comparisons behind them into FOLDER; a cluster whose comparison
-stands there already is not run again. Needs Linux and root.
+Writes ``lab.csv``, ``lab.md`` and the plans and comparisons behind them into FOLDER; a cluster whose
+comparison stands there already is not run again. Needs Linux and root.
 """
 
 import argparse
