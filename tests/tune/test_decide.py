@@ -175,10 +175,11 @@ SIZES = (K, 4 * K, 16 * K, 64 * K, 256 * K)
     winners=st.lists(
         st.sampled_from([DEFAULT, FAST, TREE, RECURSIVE]), min_size=len(SIZES), max_size=len(SIZES)
     ),
+    short=st.frozensets(st.sampled_from(SIZES)),
     data=st.data(),
 )
-def test_rows_tile_every_size_and_hold_only_where_confirmed(winners, data):
-    points = confirmation_points(dict(zip(SIZES, winners, strict=True)))
+def test_rows_tile_every_size_and_hold_only_where_confirmed(winners, short, data):
+    points = confirmation_points(dict(zip(SIZES, winners, strict=True)), short=short)
     confirmations = [
         confirmed(candidate, point.message_bytes, passed=data.draw(st.booleans()), searched=point.searched)
         for point in points
@@ -203,10 +204,17 @@ def test_rows_tile_every_size_and_hold_only_where_confirmed(winners, data):
         assert all((row.algorithm, size) in passed for size in ends)
 
 
-@given(winners=st.lists(st.sampled_from([DEFAULT, FAST, TREE]), min_size=1, max_size=5))
-def test_if_everything_is_confirmed_every_finalist_gets_a_row_at_its_size(winners):
+def row_at(rows, size):
+    return next(row for row in rows if row.min_bytes <= size and (row.max_bytes or math.inf) > size)
+
+
+@given(
+    winners=st.lists(st.sampled_from([DEFAULT, FAST, TREE]), min_size=1, max_size=5),
+    short=st.frozensets(st.sampled_from(SIZES)),
+)
+def test_if_everything_is_confirmed_every_finalist_gets_a_row_at_its_size(winners, short):
     finalists = dict(zip(SIZES, winners, strict=False))
-    points = confirmation_points(finalists)
+    points = confirmation_points(finalists, short=short)
     confirmations = [
         confirmed(candidate, point.message_bytes, searched=point.searched)
         for point in points
@@ -214,8 +222,7 @@ def test_if_everything_is_confirmed_every_finalist_gets_a_row_at_its_size(winner
     ]
     rows = decide_rows(confirmations, defaults(*finalists), limit=LIMIT)
     for size, winner in finalists.items():
-        row = next(row for row in rows if row.min_bytes <= size and (row.max_bytes or math.inf) > size)
-        assert row.algorithm == winner.algorithm
+        assert row_at(rows, size).algorithm == winner.algorithm
 
 
 @pytest.mark.parametrize(
@@ -274,6 +281,24 @@ def test_confirmation_gives_up_costly_sizes_first_when_time_is_short():
     assert 0 < sum(point.num_rounds * point.round_s for point in points) <= 1.5
     assert plan_confirmation(finalists, standings, default_s, min_gain=0.02, budget_s=-1.0)[0] == []
     assert len(whole) > len(points)
+
+
+def test_a_row_ends_at_its_largest_size_before_that_size_is_given_up():
+    finalists = {K: FAST, 4 * K: TREE, 16 * K: DEFAULT}
+    standings = {size: [standing(FAST, 2.0), standing(TREE, 2.0)] for size in finalists}
+    default_s = {K: 1e-3, 4 * K: 4e-3, 16 * K: 1.0}
+    whole, _ = plan_confirmation(finalists, standings, default_s, min_gain=0.02, budget_s=100.0)
+    points, kept = plan_confirmation(finalists, standings, default_s, min_gain=0.02, budget_s=0.7)
+    assert kept == finalists
+    assert max(point.message_bytes for point in whole) > 4 * K
+    assert max(point.message_bytes for point in points) == 4 * K
+    confirmations = [
+        confirmed(candidate, point.message_bytes, searched=point.searched)
+        for point in points
+        for candidate in point.candidates
+    ]
+    rows = decide_rows(confirmations, defaults(*finalists), limit=LIMIT)
+    assert row_at(rows, 4 * K).algorithm == TREE.algorithm
 
 
 @pytest.mark.parametrize(

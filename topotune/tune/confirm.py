@@ -120,12 +120,18 @@ def odd_between(low_bytes: int, high_bytes: int) -> int | None:
     return None
 
 
-def confirmation_points(finalists: Mapping[int, Candidate]) -> list[Point]:
+def confirmation_points(
+    finalists: Mapping[int, Candidate], *, short: frozenset[int] = frozenset()
+) -> list[Point]:
     """Where the finalists must hold, ascending.
 
-    A single searched size reaches up to the boundaries towards its neighbours and gets an odd size on the
-    way; if it is the only size at all, it reaches down halfway to a quarter of it. Nothing larger than the
-    largest size asked for is sent: it may take longer than all the rest.
+    A single searched size reaches up to the boundary towards its neighbour and gets an odd size on the way;
+    if it is the only size at all, it reaches down halfway to a quarter of it. Nothing larger than the largest
+    size asked for is sent: it may take longer than all the rest.
+
+    Args:
+        finalists: of each searched size.
+        short: sizes that reach down instead of up where the default follows them: that takes less time.
     """
     sizes = sorted(finalists)
     wanted: dict[int, dict[Candidate, None]] = {}
@@ -139,8 +145,9 @@ def confirmation_points(finalists: Mapping[int, Candidate]) -> list[Point]:
     between = dict(
         zip(pairwise(sizes), (odd_between(low, high) for low, high in pairwise(sizes)), strict=True)
     )
+    ends_here = {size for size in _before_default(finalists) if size in short and size > sizes[0]}
     for (low, high), odd in between.items():
-        want(odd, finalists[low], finalists[high])
+        want(odd, DEFAULT if low in ends_here else finalists[low], finalists[high])
     for index, size in enumerate(sizes):
         neighbours = [sizes[i] for i in (index - 1, index + 1) if 0 <= i < len(sizes)]
         if any(finalists[neighbour] == finalists[size] for neighbour in neighbours):
@@ -148,6 +155,8 @@ def confirmation_points(finalists: Mapping[int, Candidate]) -> list[Point]:
         if not neighbours:
             end = odd_between(size // 4, size)
             want(end, finalists[size])
+        elif size in ends_here:
+            end = between[neighbours[0], size]
         else:
             end = between.get((size, neighbours[-1])) or between.get((neighbours[0], size))
         if end is not None:
@@ -171,27 +180,45 @@ def plan_confirmation(
     Each point needs the more rounds the smaller its gain is against its spread, and costs the more the longer
     its calls are. Time is shared so that the sum of needs per round is least: rounds in proportion to the
     root of need over cost, between the fewest with which an interval can be bounded and 100. If the fewest do
-    not fit, or one size would take more than half of the time with its fewest, sizes are given up (they
-    keep the default), the one with the most time per gain first.
+    not fit, or one size would take more than half of the time with its fewest, rows are ended at the largest
+    sizes that the default follows, and then sizes are given up (they keep the default), the one with the most
+    time per gain first.
 
     Returns:
         the points, and the finalists that are left.
     """
-    kept = dict(finalists)
+    kept, short = dict(finalists), frozenset[int]()
+
+    def planned(finalists: Mapping[int, Candidate]) -> list[Point]:
+        points = confirmation_points(finalists, short=short)
+        return _with_rounds(points, finalists, standings, default_s, min_gain)
+
     while departing := [size for size, one in kept.items() if one != DEFAULT]:
-        points = _with_rounds(confirmation_points(kept), kept, standings, default_s, min_gain)
+        points = planned(kept)
         fewest = _fewest_rounds(points)
         costliest = max(
             departing, key=lambda size: default_s[size] / math.log(ratio_of(standings[size], finalists[size]))
         )
         without = {**kept, costliest: DEFAULT}
-        others = _with_rounds(confirmation_points(without), without, standings, default_s, min_gain)
         least_s = fewest * sum(point.round_s for point in points)
-        own_s = least_s - fewest * sum(point.round_s for point in others)
+        own_s = least_s - fewest * sum(point.round_s for point in planned(without))
         if least_s <= budget_s and (len(departing) == 1 or own_s <= _LARGEST_SHARE * budget_s):
             return _shared_out(points, fewest, budget_s), kept
-        kept = without
+        last = max((size for size in _before_default(kept) if size not in short), default=None)
+        if last is None:
+            kept = without
+        else:
+            short |= {last}
     return [], kept
+
+
+def _before_default(finalists: Mapping[int, Candidate]) -> list[int]:
+    """Sizes with a finalist that the default follows."""
+    return [
+        low
+        for low, high in pairwise(sorted(finalists))
+        if finalists[low] != DEFAULT and finalists[high] == DEFAULT
+    ]
 
 
 def least_confirmation_s(
@@ -202,7 +229,8 @@ def least_confirmation_s(
     min_gain: float,
 ) -> float:
     """Wall time of confirming all finalists with the fewest rounds that can bound an interval."""
-    points = _with_rounds(confirmation_points(finalists), finalists, standings, default_s, min_gain)
+    points = confirmation_points(finalists, short=frozenset(finalists))
+    points = _with_rounds(points, finalists, standings, default_s, min_gain)
     return _fewest_rounds(points) * sum(point.round_s for point in points)
 
 
