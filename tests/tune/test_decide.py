@@ -337,7 +337,7 @@ def test_one_long_size_does_not_starve_the_others():
     default_s = {K: 1e-3, 4 * K: 1e-3, 16 * K: 0.1}
     standings = {size: [standing(FAST, 2.0)] for size in default_s}
     points, kept = plan_confirmation(
-        dict.fromkeys(default_s, FAST), standings, default_s, min_gain=0.02, budget_s=4.0
+        dict.fromkeys(default_s, FAST), standings, default_s, min_gain=0.02, budget_s=2.6
     )
     assert kept == {K: FAST, 4 * K: FAST, 16 * K: DEFAULT}
     assert {point.num_rounds for point in points if point.message_bytes <= 4 * K} == {100}

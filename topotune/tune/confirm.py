@@ -47,7 +47,7 @@ _LEAST_NEED: Final = 40
 """Rounds that a point is thought to need at least: gain and spread were seen in a few rounds only."""
 
 _LARGEST_SHARE: Final = 0.5
-"""Of the time for confirmation: what one size among several may take with the fewest rounds."""
+"""Of the time for confirmation: what one size among several may take at the cost of the others' rounds."""
 
 _PASSES: Final = 2
 """Points are visited this often, in an order drawn anew, so that a slow minute falls on all of them."""
@@ -180,7 +180,7 @@ def plan_confirmation(
     Each point needs the more rounds the smaller its gain is against its spread, and costs the more the longer
     its calls are. Time is shared so that the sum of needs per round is least: rounds in proportion to the
     root of need over cost, between the fewest with which an interval can be bounded and 100. If the fewest do
-    not fit, or one size would take more than half of the time with its fewest, rows are ended at the largest
+    not fit, or one size would take more than half of the time that others need, rows are ended at the largest
     sizes that the default follows, and then sizes are given up (they keep the default), the one with the most
     time per gain first.
 
@@ -200,9 +200,12 @@ def plan_confirmation(
             departing, key=lambda size: default_s[size] / math.log(ratio_of(standings[size], finalists[size]))
         )
         without = {**kept, costliest: DEFAULT}
+        others = planned(without)
         least_s = fewest * sum(point.round_s for point in points)
-        own_s = least_s - fewest * sum(point.round_s for point in planned(without))
-        if least_s <= budget_s and (len(departing) == 1 or own_s <= _LARGEST_SHARE * budget_s):
+        own_s = least_s - fewest * sum(point.round_s for point in others)
+        needed_s = sum(point.num_rounds * point.round_s for point in others)
+        most_s = max(_LARGEST_SHARE * budget_s, budget_s - needed_s)
+        if least_s <= budget_s and own_s <= most_s:
             return _shared_out(points, fewest, budget_s), kept
         last = max((size for size in _before_default(kept) if size not in short), default=None)
         if last is None:
