@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topotune.plan.model import Bottleneck, Group, GroupShape
-from topotune.tune.confirm import Confirmation, confirm, confirmation_points, odd_between, plan_confirmation
+from topotune.tune.confirm import (
+    Confirmation,
+    confirm,
+    confirmation_points,
+    interpolated,
+    least_confirmation_s,
+    odd_between,
+    plan_confirmation,
+)
 from topotune.tune.decide import DefaultTime, Limit, confirmed_spans, decide_rows
 from topotune.tune.finalists import Conditions, choose_finalists
 from topotune.tune.sampling import Sampling
@@ -331,6 +339,27 @@ def test_a_machine_that_turns_slow_costs_every_point_some_rounds_and_none_all_of
     assert min(rounds) > 0.3 * max(rounds)
     assert max(rounds) < max(point.num_rounds for point in points)
     assert bench.clock_s < 1.1
+
+
+def test_what_checks_take_does_not_cut_points_below_the_rounds_that_bound_an_interval():
+    default_s = {K: 0.05, 4 * K: 0.4, 16 * K: 0.8}
+    finalists = dict.fromkeys(default_s, FAST)
+    standings = {size: [standing(FAST, 2.0)] for size in default_s}
+    budget_s = 1.2 * least_confirmation_s(finalists, standings, default_s, min_gain=0.02)
+    points, kept = plan_confirmation(finalists, standings, default_s, min_gain=0.02, budget_s=budget_s)
+    assert kept == finalists
+    bench = FakeBench(lambda candidate, size: interpolated(default_s, size) / (1 + (candidate == FAST)))
+    check = bench.check
+
+    def slow_check(*arguments, **limits):
+        bench.clock_s += 1.0
+        return check(*arguments, **limits)
+
+    bench.check = slow_check
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+    found = confirm(points, sampling, min_gain=0.02, seed=0, deadline_s=budget_s)
+    assert min(one.comparison.num_rounds for one in found) >= min(point.num_rounds for point in points)
+    assert [one.passed for one in found] == [True] * len(points)
 
 
 def test_one_long_size_does_not_starve_the_others():

@@ -52,6 +52,9 @@ _LARGEST_SHARE: Final = 0.5
 _PASSES: Final = 2
 """Points are visited this often, in an order drawn anew, so that a slow minute falls on all of them."""
 
+_KNOWN_SHARE: Final = 0.05
+"""Of the time that confirmation is planned to take: what is known of calls before the first one."""
+
 _INSTANT_S: Final = 1e-9
 _FEWEST_NULL_TRIALS, _MOST_NULL_TRIALS = 4, 60
 
@@ -257,24 +260,30 @@ def confirm(
 ) -> list[Confirmation]:
     """Run all points on fresh samples and judge them together, ascending.
 
-    Where calls take longer than planned, all that is still to be run is cut in proportion, whatever was seen.
+    Where calls take longer than planned, all that is still to be run is cut in proportion, whatever was seen,
+    but not below the fewest rounds that bound an interval: those are run as long as there is time.
     A candidate with a wrong result at a point, or whose call was cut off there, and a point that time ran out
     for, did not pass.
     """
     collected: dict[Point, list[Samples]] = {point: [] for point in points}
     arms_of: dict[Point, tuple[Candidate, ...]] = {}
+    fewest = _fewest_rounds(points)
     visits = [
-        (points[int(index)], _share(points[int(index)].num_rounds, turn))
+        (points[int(index)], _share(points[int(index)].num_rounds, turn), _share(fewest, turn))
         for turn in range(_PASSES)
         for index in sampling.rng.permutation(len(points))
     ]
-    started_s, planned_s = sampling.now_s(), 0.0
-    left_s = sum(rounds * point.round_s for point, rounds in visits)
-    for point, rounds in visits:
+    left_s = sum(rounds * point.round_s for point, rounds, _ in visits)
+    # What was planned counts as kept to, until some of it was run: checks and first calls take longer.
+    known_s = _KNOWN_SHARE * left_s
+    started_s, planned_s = sampling.now_s() - known_s, known_s
+    for point, rounds, least in visits:
         now_s = sampling.now_s()
-        slowness = (now_s - started_s) / planned_s if planned_s else 1.0
+        slowness = (now_s - started_s) / max(_INSTANT_S, planned_s)
         affordable = int(rounds * min(1.0, (deadline_s - now_s) / max(_INSTANT_S, slowness * left_s)))
         left_s -= rounds * point.round_s
+        if now_s < deadline_s:
+            affordable = max(affordable, least)
         if affordable < 1:
             continue
         planned_s += affordable * point.round_s
