@@ -17,12 +17,14 @@ import typer
 from typer.exceptions import TyperException
 
 from topotune import __version__, units
-from topotune.errors import RankFailedError, RunError, TopotuneError, UsageError
+from topotune.errors import InputFileError, RankFailedError, RunError, TopotuneError, UsageError
 
 if TYPE_CHECKING:
     from topotune.bounds import CapacityGraph
     from topotune.links import LinkModel, Measurement
     from topotune.probe.membership import Membership
+    from topotune.simulate.network import Network
+    from topotune.topology.profile import MachineProfile
 
 FINDINGS = 3
 INTERRUPTED = 130
@@ -72,6 +74,14 @@ Backend = Annotated[
     str,
     typer.Option(
         "--backend", metavar="NAME", help="Collective library of the job: gloo (CPU) or nccl (GPU)."
+    ),
+]
+KnownMachine = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="A known machine instead of a file: its name, a .json file of one, or auto for this machine.",
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything that is drawn at random.")]
@@ -168,17 +178,48 @@ def import_(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Read other tools' files (NCCL XML, nvidia-smi, rocm-smi, …) and join them to one topology.
+    """Read other tools' files (NCCL XML, nvidia-smi, nccl-tests, …): one topology, or one measurement.
 
     Example: topotune import topo.xml topo-m.txt smi-q.txt -o machine.json
     """
+    from topotune.links.foreign import benchmarks_among
     from topotune.topology import render, topology_to_document
     from topotune.topology.formats import read_files
 
     _check_output(output, force, schema=None)
+    benchmarks = benchmarks_among(files, format_name=format_name)
+    if benchmarks:
+        _import_benchmarks(files, benchmarks, format_name, output, force, as_json)
+        return
     topology = read_files(files, format_name=format_name)
     document = topology_to_document(topology)
     _deliver(document, render(topology, width=_width()), output, force, as_json, schema=None)
+
+
+def _import_benchmarks(
+    files: list[str],
+    benchmarks: Sequence[str],
+    format_name: str | None,
+    output: Path | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Benchmarks' output to a measurement; all of the files, or none."""
+    from topotune.links import fit_links
+    from topotune.links.document import to_document
+    from topotune.links.foreign import read_measurement
+    from topotune.report.text import describe_measurement
+
+    others = [file for file in files if file not in benchmarks]
+    if others:
+        raise UsageError(
+            f"{benchmarks[0]} is a benchmark's output and {others[0]} is not: they make no document together",
+            hint="import each kind by itself: a measurement, and a topology",
+        )
+    measurement = read_measurement(files, format_name=format_name)
+    model = fit_links(measurement) if measurement.times_links else None
+    text = describe_measurement(measurement, model)
+    _deliver(to_document(measurement), text, output, force, as_json, schema=None)
 
 
 @app.command()
@@ -218,18 +259,34 @@ def export(
 
 @app.command()
 def show(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A topology, measurement or plan.")],
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="A topology, measurement, plan or machine profile."),
+    ] = None,
+    profile: KnownMachine = None,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", metavar="N", help="So many of the known machine.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show a topology, measurement or plan for people.
+    """Show a topology, measurement, plan or known machine for people.
 
     Example: topotune show plan.json
     """
     from topotune.documents import read_document
 
+    _one_of(file, profile)
+    if nodes is not None and profile is None:
+        raise UsageError("--nodes: counts known machines", hint="topotune show --profile NAME --nodes 2")
+    if file is None:
+        assert profile is not None
+        _show_profile(profile, nodes, as_json)
+        return
     document = read_document(file)
     kind = document["schema"]
-    if kind == "topotune/topology":
+    if kind == "topotune/profile":
+        _show_profile(str(file.absolute()), None, as_json)
+    elif kind == "topotune/topology":
         from topotune.topology import render, summary, topology_from_document
 
         topology = topology_from_document(document, str(file))
@@ -239,7 +296,8 @@ def show(
         from topotune.report.text import describe_measurement
 
         measurement = measurement_from_document(document, str(file))
-        _say(document if as_json else describe_measurement(measurement, fit_links(measurement)), as_json)
+        model = fit_links(measurement) if measurement.times_links else None
+        _say(document if as_json else describe_measurement(measurement, model), as_json)
     elif kind == "topotune/plan":
         from topotune.plan import load_plan, plan_to_document
         from topotune.report.text import describe_plan
@@ -249,14 +307,17 @@ def show(
     else:
         raise UsageError(
             f"{file}: is a {kind}, which show does not know",
-            hint="show reads topologies, measurements, plans",
+            hint="show reads topologies, measurements, plans, machine profiles",
         )
 
 
 @app.command()
 def schema(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="plan, topology, measurement, check, schedule, lab.")
+        str,
+        typer.Argument(
+            metavar="NAME", help="plan, topology, measurement, check, schedule, lab, prediction, profile."
+        ),
     ],
     as_json: Json = False,
 ) -> None:
@@ -311,13 +372,28 @@ def measure(
 
 @app.command()
 def check(
-    file: Annotated[
-        Path | None,
-        typer.Argument(metavar="[FILE]", help="A measurement, from topotune measure -o; none: measure now."),
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE…]",
+            help="A topology, captures as import takes them, or a measurement; none: look and measure now.",
+            show_default=False,
+        ),
     ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="NAME",
+            help="What each node should be: a known machine, a .json file of one, auto.",
+        ),
+    ] = None,
+    measures: Annotated[
+        bool, typer.Option("--measure/--no-measure", help="Time the links too, or only look at the nodes.")
+    ] = True,
     nproc_per_node: NumLocalRanks = None,
     interface: Interface = None,
-    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Time to spend.")] = "30s",
+    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Time to measure for.")] = "30s",
     fail_on: Annotated[
         str,
         typer.Option("--fail-on", metavar="SEVERITY", help="Exit code 3 from here on: info, warning, error."),
@@ -327,45 +403,48 @@ def check(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Measure what is wrong between nodes: slow nodes and paths, narrow uplinks. Exit code 3 if anything is.
+    """Find what is wrong with nodes and the network between them. Exit code 3 if anything is.
 
-    Example: topotune check --nproc-per-node 2 --fail-on error
+    Example: topotune check --no-measure --fail-on error
     """
-    from topotune.documents import read_document
-    from topotune.links import measurement_from_document
-    from topotune.links.check import SCHEMA, SEVERITIES, check_measurement, check_to_document, reaches
+    from topotune.links.check import SCHEMA, SEVERITIES, reaches
+    from topotune.links.finding import Finding
     from topotune.report.text import describe_check
 
     if fail_on not in SEVERITIES:
         raise UsageError(f"--fail-on {fail_on}: is none of {', '.join(SEVERITIES)}")
-    payload = {"budget_s": units.parse_seconds(budget), "seed": seed}
+    payload = {"budget_s": units.parse_seconds(budget), "seed": seed, "profile": profile, "measure": measures}
+    if profile not in (None, "auto"):
+        from topotune.topology.catalog import load_profile
+
+        load_profile(profile)  # before the work that needs it
     speaks = True
-    if file is not None:
+    if files:
         _check_output(output, force, schema=SCHEMA)
-        source, document = str(file), read_document(file, "topotune/measurement")
+        document = _check_files(files, profile)
     else:
         _force_interface(interface)
         launcher = _launcher(nproc_per_node)
         speaks = launcher.speaks
         if speaks:
             _check_output(output, force, schema=SCHEMA)
-        source = "measurement"
-        document = _on_ranks(measure_rank, payload, launcher, nproc_per_node, share_result=True)
-        if document is None:
+        found = _check_here(payload, launcher, nproc_per_node)
+        if found is None:
             return
-    found = check_measurement(measurement_from_document(document, source))
+        document = found
     if speaks:
-        document = check_to_document(found)
         _deliver(document, describe_check(document), output, force, as_json, schema=SCHEMA)
-    if reaches(found.findings, fail_on):
+    if reaches([Finding(**finding) for finding in document["findings"]], fail_on):
         raise typer.Exit(FINDINGS)
 
 
 @app.command()
 def optimum(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A topology, measurement or lab profile (.json).")
-    ],
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="A topology, measurement or lab or machine profile (.json)."),
+    ] = None,
+    profile: KnownMachine = None,
     sizes: Sizes = None,
     nodes: Annotated[
         int | None, typer.Option("--nodes", metavar="N", help="What if there were N such nodes.")
@@ -394,39 +473,86 @@ def optimum(
     from topotune.bounds import NoBound, optima, optima_to_document
     from topotune.report.text import describe_optimum
 
+    name = _one_of(file, profile)
     _check_output(output, force, schema="topotune/optimum")
     message_bytes = () if sizes is None else units.parse_sizes(sizes)
     try:
-        graph, latency_s, warnings = _network_of(file, nodes, add_nic, without or (), changes or ())
+        graph, latency_s, warnings = _network_of(file, profile, nodes, add_nic, without or (), changes or ())
         found = NoBound(reason="no link limits it") if graph is None else optima(graph)
     except TopotuneError:
         raise
     except ValueError as problem:
         found = NoBound(reason=str(problem))
     if isinstance(found, NoBound):
-        raise UsageError(f"{file}: {found.reason}", hint="a bound needs links with known rates between ranks")
+        raise UsageError(f"{name}: {found.reason}", hint="a bound needs links with known rates between ranks")
     document = optima_to_document(found, message_bytes, latency_s=latency_s, warnings=warnings)
     _deliver(document, describe_optimum(document), output, force, as_json, schema="topotune/optimum")
 
 
 @app.command()
 def simulate(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A measurement, from topotune measure -o.")],
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]", help="A topology, measurement or lab profile (.json).", show_default=False
+        ),
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option("--profile", metavar="NAME", help="A known machine instead, or a .json file of one."),
+    ] = None,
+    nodes: Annotated[
+        int | None,
+        typer.Option("--nodes", metavar="N", help="So many of it, on one switch that is no limit."),
+    ] = None,
     sizes: Sizes = None,
+    algorithm: Annotated[
+        str | None,
+        typer.Option("--algorithm", metavar="NAME", help="This one alone, whatever building it takes."),
+    ] = None,
+    schedule: Annotated[
+        Path | None,
+        typer.Option("--schedule", metavar="FILE", help="The schedule in FILE (.json), and no other."),
+    ] = None,
+    emit: Annotated[
+        Path | None,
+        typer.Option(
+            "--emit",
+            metavar="FILE",
+            help="Write the transfers of --algorithm to FILE (.json), cut as is best at the largest size.",
+        ),
+    ] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Predict each algorithm's time on measured links.
+    """Predict each algorithm's time on links that were measured, described, or do not exist yet.
 
-    Example: topotune simulate links.json --sizes 1K:64M:4
+    Example: topotune simulate --profile aws-p4d.24xlarge --nodes 4 --sizes 1K:1G:32
     """
     from topotune.documents import read_document
-    from topotune.links import fit_links, measurement_from_document
-    from topotune.report.text import describe_predictions
-    from topotune.simulate.survey import survey
 
-    measurement = measurement_from_document(read_document(file, "topotune/measurement"), str(file))
-    predictions = survey(fit_links(measurement), units.parse_sizes("1K:64M:4" if sizes is None else sizes))
-    _say(predictions if as_json else describe_predictions(predictions), as_json)
+    message_bytes = units.parse_sizes("1K:64M:4" if sizes is None else sizes)
+    if (file is None) == (profile is None):
+        raise UsageError(
+            "simulate takes a FILE or --profile NAME" + (", not both" if file else ""),
+            hint="topotune simulate --profile aws-p4d.24xlarge --nodes 4",
+        )
+    if schedule is not None and (algorithm is not None or emit is not None):
+        raise UsageError("--schedule times what is in its file: it goes with neither --algorithm nor --emit")
+    if emit is not None and algorithm is None:
+        raise UsageError("--emit writes one schedule: say which", hint="--algorithm ring")
+    _check_output(emit, force, schema="topotune/schedule")
+    document = None if file is None else read_document(file)
+    if document is not None and document["schema"] == "topotune/measurement":
+        if nodes is not None or algorithm is not None:
+            raise UsageError(
+                f"{file}: is a measurement, of which all algorithms are predicted as it stands",
+                hint="--nodes, --algorithm and --emit are for topologies, lab profiles and --profile",
+            )
+        _simulate_measured(document, str(file), message_bytes, schedule, as_json)
+        return
+    described = _described_network(document, file, profile, nodes)
+    _simulate_network(*described, message_bytes, algorithm, schedule, emit, force, as_json)
 
 
 @app.command()
@@ -660,6 +786,19 @@ def measure_rank(payload: dict[str, Any]) -> Any:
         )
 
 
+def check_rank(payload: dict[str, Any]) -> Any:
+    """`check` on one rank; the document of what was found on rank 0."""
+    from topotune.links.check_session import check_worker
+
+    with _progress_bar() as report:
+        return check_worker(
+            payload,
+            lambda done: report("links", done, (1 - done) * payload["budget_s"]),
+            _say_network,
+            _print_error,
+        )
+
+
 def tune_rank(payload: dict[str, Any]) -> Any:
     """`tune` on one rank; the plan's document on rank 0, which also shows the progress."""
     from topotune.tune.session import tune_worker
@@ -774,23 +913,76 @@ def _write_inferred(measurement: "Measurement", model: "LinkModel", path: Path, 
     print(f"written to {path}", file=sys.stderr)
 
 
+def _one_of(file: Path | None, profile: str | None) -> str:
+    """What to call the one thing that the user gave, a file or a known machine."""
+    if (file is None) == (profile is None):
+        problem = "neither a file nor --profile" if file is None else f"{file} and --profile {profile}"
+        raise UsageError(f"{problem}: give one", hint="--profile dgx-h100 is a known machine")
+    return str(file or profile)
+
+
+def _machine_profile(name: str) -> "MachineProfile":
+    """A known machine by name or file; ``auto``: the one that this is, which is said on stderr."""
+    from topotune.topology.catalog import load_profile
+
+    if name != "auto":
+        return load_profile(name)
+    from topotune.probe import probe as look
+    from topotune.probe.instance_type import read_hints
+    from topotune.topology.recognition import recognise
+
+    found = recognise(look(), read_hints(os.environ))
+    if found.profile is None:
+        raise UsageError(f"--profile auto: {found.text}", hint="name the machine: --profile NAME")
+    print(f"recognised {found.text}", file=sys.stderr)
+    return found.profile
+
+
+def _show_profile(name: str, nodes: int | None, as_json: bool) -> None:
+    from topotune.report.machine import describe_profile
+    from topotune.topology import render, summary, topology_to_document
+    from topotune.topology.profile import profile_to_document
+    from topotune.topology.profile_topology import machine_topology
+
+    profile = _machine_profile(name)
+    topology = machine_topology(profile, nodes)
+    if as_json:
+        document = topology_to_document(topology) | summary(topology)
+        _print_json(document | {"profile": profile_to_document(profile)})
+    else:
+        print(describe_profile(profile, width=_width()), render(topology, width=_width()), sep="\n\n")
+
+
 def _network_of(
-    file: Path, nodes: int | None, add_nic: bool, without: Sequence[str], changes: Sequence[str]
+    file: Path | None,
+    profile: str | None,
+    nodes: int | None,
+    add_nic: bool,
+    without: Sequence[str],
+    changes: Sequence[str],
 ) -> "tuple[CapacityGraph | None, float, tuple[str, ...]]":
     """The links that a document describes (None: nothing limits them), their latency, and its warnings.
 
-    Changes are for topologies alone: NICs first, then nodes, then single links.
+    Changes are for topologies alone: NICs first, then nodes, then single links. A known machine has its
+    nodes from the first.
     """
     from topotune.bounds import graph_from_links, graph_from_topology
     from topotune.bounds.optimum import latency_s
     from topotune.documents import read_document
 
-    document = read_document(file)
-    kind = document["schema"]
-    if kind == "topotune/topology":
+    document = None if file is None else read_document(file)
+    kind = "topotune/profile" if document is None else document["schema"]
+    if kind in ("topotune/topology", "topotune/profile"):
         from topotune.topology import topology_from_document, what_if
 
-        topology = topology_from_document(document, str(file))
+        if kind == "topotune/profile":
+            from topotune.topology.profile_topology import machine_network
+
+            name = profile if file is None else str(file.absolute())
+            assert name is not None
+            topology, nodes = machine_network(_machine_profile(name), nodes), None
+        else:
+            topology = topology_from_document(document, str(file))
         if add_nic:
             topology = what_if.with_nic(topology)
         if nodes is not None:
@@ -800,16 +992,18 @@ def _network_of(
         for change in changes:
             topology = what_if.with_rate(topology, change)
         return graph_from_topology(topology), 0.0, topology.warnings
+    assert file is not None
+    assert document is not None
     if nodes is not None or add_nic or without or changes:
         raise UsageError(
             f"{file}: is a {kind}; what if is asked of a topology",
             hint="topotune probe -o machine.json gives one, and topotune measure --topology FILE",
         )
     if kind == "topotune/measurement":
-        from topotune.links import fit_links, measurement_from_document
+        from topotune.links import measurement_from_document
 
         measurement = measurement_from_document(document, str(file))
-        model = fit_links(measurement)
+        model = _fitted(measurement, str(file))
         return graph_from_links(model), latency_s(model), measurement.warnings
     if kind == "topotune/lab":
         from topotune.lab import read_profile
@@ -818,8 +1012,159 @@ def _network_of(
         return line_rate_graph(read_profile(file.resolve())), 0.0, ()
     raise UsageError(
         f"{file}: is a {kind}, which describes no links",
-        hint="optimum reads topologies, measurements and lab profiles",
+        hint="optimum reads topologies, measurements, lab and machine profiles",
     )
+
+
+def _fitted(measurement: "Measurement", source: str) -> "LinkModel":
+    """The costs of a file's links; refuses a file that holds no times of links by its name."""
+    from topotune.links import fit_links
+
+    try:
+        return fit_links(measurement)
+    except UsageError as problem:
+        raise InputFileError(source, problem.message, hint=problem.hint) from problem
+
+
+def _simulate_measured(
+    document: dict[str, Any], source: str, sizes: Sequence[int], schedule: Path | None, as_json: bool
+) -> None:
+    """All algorithms, or one schedule, on measured links."""
+    from topotune.links import measurement_from_document
+    from topotune.report.text import describe_predictions
+    from topotune.schedule.document import read_schedule
+    from topotune.simulate.survey import survey, survey_schedule
+
+    model = _fitted(measurement_from_document(document, source), source)
+    found = (
+        survey(model, sizes) if schedule is None else survey_schedule(model, read_schedule(schedule), sizes)
+    )
+    _say(found if as_json else describe_predictions(found), as_json)
+
+
+def _simulate_network(
+    network: "Network",
+    graph: "CapacityGraph | None",
+    name: str,
+    warnings: Sequence[str],
+    sizes: Sequence[int],
+    algorithm: str | None,
+    schedule: Path | None,
+    emit: Path | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """All algorithms, one, or one schedule, on the links of a description."""
+    from topotune.documents import document_text
+    from topotune.files import write_whole
+    from topotune.report.simulation import describe_simulation
+    from topotune.schedule.document import read_schedule, to_document
+    from topotune.simulate.contenders import contender_of, contenders
+    from topotune.simulate.routed_survey import curves, survey_network
+
+    if network.num_ranks < 2:
+        raise UsageError(f"{name}: a single rank exchanges nothing", hint="--nodes 2")
+    try:
+        if schedule is not None:
+            chosen = [contender_of(read_schedule(schedule), network)]
+        else:
+            chosen = list(contenders(network, graph, algorithm))
+        found = curves(network, chosen, sizes)
+        result = survey_network(network, graph, found, sizes, name=name, warnings=warnings)
+    except TopotuneError:
+        raise
+    except ValueError as problem:
+        raise UsageError(f"{name}: {problem}", hint="every rank needs links to all others") from problem
+    if emit is not None:
+        best = min(found, key=lambda curve: float(curve.time_s[-1])).contender
+        if best.schedule is None:
+            raise UsageError(
+                f"--emit: {algorithm} on {network.num_ranks} ranks has too many transfers to write"
+            )
+        data = document_text(to_document(best.schedule)).encode()
+        write_whole(emit, data, force=force, renews="topotune/schedule")
+        print(f"written to {emit}", file=sys.stderr)
+    _say(result if as_json else describe_simulation(result), as_json)
+
+
+def _described_network(
+    document: dict[str, Any] | None, file: Path | None, profile: str | None, nodes: int | None
+) -> "tuple[Network, CapacityGraph | None, str, tuple[str, ...]]":
+    """The links that a topology, lab profile or known machine describes; with what they are called."""
+    from topotune.bounds import graph_from_topology
+    from topotune.simulate.network import network_of_lab, network_of_topology
+    from topotune.topology import topology_from_document, what_if
+
+    if document is not None and document["schema"] == "topotune/lab":
+        from topotune.lab import read_profile
+        from topotune.lab.limit import line_rate_graph
+
+        assert file is not None
+        if nodes is not None:
+            raise UsageError(f"{file}: says itself how many nodes it has", hint="leave out --nodes")
+        graph = line_rate_graph(read_profile(file.resolve()))
+        if graph is None:
+            raise UsageError(f"{file}: all ranks share one machine, where no link is described")
+        return network_of_lab(graph), graph, str(file), ()
+    if profile is not None:
+        from topotune.topology.catalog import load_profile
+        from topotune.topology.profile_topology import machine_network
+
+        topology = machine_network(load_profile(profile), nodes)
+        name = profile if nodes is None else f"{nodes} x {profile}"
+    elif document is not None and document["schema"] == "topotune/topology":
+        topology = topology_from_document(document, str(file))
+        name = str(file) if nodes is None else f"{nodes} x {file}"
+        if nodes is not None:
+            topology = what_if.with_nodes(topology, nodes)
+    else:
+        assert document is not None
+        raise UsageError(
+            f"{file}: is a {document['schema']}, which describes no links",
+            hint="simulate reads topologies, measurements and lab profiles",
+        )
+    try:
+        network = network_of_topology(topology)
+        graph = graph_from_topology(topology)
+    except ValueError as problem:
+        raise UsageError(
+            f"{name}: {problem}", hint="topotune probe -o machine.json maps a machine"
+        ) from problem
+    return network, graph if len(graph.hosts) > 1 else None, name, topology.warnings
+
+
+def _check_files(files: Sequence[str], profile: str | None) -> dict[str, Any]:
+    """What is wrong by a measurement, or by files that make up a topology."""
+    from topotune.documents import MAX_MEASUREMENT_BYTES, read_bytes, read_document
+    from topotune.health.checked import check_topology
+    from topotune.links import measurement_from_document
+    from topotune.links.check import check_measurement, check_to_document
+    from topotune.topology.formats import read_files
+
+    if len(files) == 1 and b'"topotune/measurement"' in read_bytes(files[0], max_bytes=MAX_MEASUREMENT_BYTES):
+        document = read_document(files[0], "topotune/measurement")
+        return check_to_document(check_measurement(measurement_from_document(document, files[0])))
+    return check_to_document(check_topology(read_files(files), profile=profile))
+
+
+def _check_here(
+    payload: dict[str, Any], launcher: "Membership", num_local_ranks: int | None
+) -> dict[str, Any] | None:
+    """What is wrong with this machine, or all nodes of a launcher; None in processes that do not speak."""
+    from topotune.probe.membership import Alone
+
+    if isinstance(launcher, Alone) and not payload["measure"]:
+        from topotune.health.checked import check_topology
+        from topotune.links.check import check_to_document
+        from topotune.probe import probe as look
+        from topotune.probe.instance_type import read_hints
+
+        hints = read_hints(os.environ, Path("/"))
+        return check_to_document(check_topology(look(), profile=payload["profile"], hints=hints))
+    found: dict[str, Any] | None = _on_ranks(
+        check_rank, payload, launcher, num_local_ranks, share_result=True
+    )
+    return found
 
 
 def _check_backend(name: str) -> str:

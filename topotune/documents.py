@@ -33,6 +33,8 @@ KINDS: Final[Mapping[str, str]] = {
     "check": "topotune.links.check:Check",
     "schedule": "topotune.json_schemas:ScheduleDocument",
     "lab": "topotune.json_schemas:LabDocument",
+    "prediction": "topotune.simulate.document:Prediction",
+    "profile": "topotune.topology.profile:MachineProfile",
 }
 """Name of a kind of document (``schema`` is ``topotune/`` and this) → the class that has its fields."""
 
@@ -65,6 +67,27 @@ def read_bytes(
     Raises:
         InputFileError: (or ``error``) no such file, no regular file, not readable, too large.
     """
+    # One byte beyond the bound tells too large from just so, also where a file's size says 0 (/proc).
+    size, data = _read_from_start(path, max_bytes + 1, error)
+    if len(data) > max_bytes:
+        raise error(
+            os.fspath(path),
+            f"has {max(size, len(data))} bytes, more than the {max_bytes} that such a document may have",
+        )
+    return data
+
+
+def read_bytes_from_start(
+    path: str | os.PathLike[str], num_bytes: int, *, error: type[InputFileError] = InputFileError
+) -> bytes:
+    """As much of the start of a regular file, or all of it; refusals as in `read_bytes`, but for size."""
+    return _read_from_start(path, num_bytes, error)[1]
+
+
+def _read_from_start(
+    path: str | os.PathLike[str], num_bytes: int, error: type[InputFileError]
+) -> tuple[int, bytes]:
+    """The file's size as it says it, and its first bytes."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError as problem:
@@ -77,19 +100,12 @@ def read_bytes(
             raise error(os.fspath(path), "is a folder, not a file")
         if not stat.S_ISREG(status.st_mode):
             raise error(os.fspath(path), "is a pipe or device, not a file", hint="write it to a file first")
-        # One byte beyond the bound tells too large from just so, also where a file's size says 0 (/proc).
         with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(max_bytes + 1)
+            return status.st_size, file.read(num_bytes)
     except OSError as problem:
         raise error(os.fspath(path), f"cannot be read: {_reason(problem)}") from problem
     finally:
         os.close(descriptor)
-    if len(data) > max_bytes:
-        size = max(status.st_size, len(data))
-        raise error(
-            os.fspath(path), f"has {size} bytes, more than the {max_bytes} that such a document may have"
-        )
-    return data
 
 
 def parse_json(
@@ -231,9 +247,11 @@ class Value:
 
     def member(self, key: str) -> "Value":
         """The value under a key of this object."""
-        shown = key if key.isidentifier() else f"[{_shown(key)}]"
-        joint = "." if self.place and key.isidentifier() else ""
-        return Value(self.raw[key], f"{self.place}{joint}{shown}", self.source, self.error)
+        if not key.isidentifier():
+            place = f"{self.place}[{_shown(key)}]"
+        else:
+            place = f"{self.place}.{key}" if self.place else key
+        return Value(self.raw[key], place, self.source, self.error)
 
     def item(self, index: int) -> "Value":
         """The value at an index of this list."""

@@ -181,7 +181,7 @@ def broken(**changes):
             "links.json: made by a newer topotune: schema_version 2, this one reads 1",
         ),
         (broken(pairs=KeyError), "links.json: lacks the key 'pairs'"),
-        (broken(num_ranks=10**9), "links.json: num_ranks: is 1000000000, not a whole number from 1 to 4096"),
+        (broken(num_ranks=10**9), "links.json: num_ranks: is 1000000000, not a whole number from 0 to 4096"),
         (broken(pairs__3__src=7), "links.json: pairs[3].src: is 7, not a whole number from 0 to 2"),
         (broken(pairs__3__dst=0, pairs__3__src=0), "links.json: pairs[3]: a timing from rank 0 to itself"),
         (

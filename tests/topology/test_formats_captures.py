@@ -296,6 +296,22 @@ def test_interfaces_of_ibdev2netdev(file):
     assert ", ".join(f"{port.rdma_device}={port.name}" for port in ports) == part(stated, "netdevs")
 
 
+@needs(captures("infiniband", "attributes of"))
+def test_ports_of_a_flattened_sysfs(file):
+    stated = INDEX[file]
+    topology = read_files([str(FOLDER / file)])
+    ports = [each for each in topology.vertices if each.kind == "nic"]
+    attributes, devices = map(int, re.match(r"(\d+) attributes of (\d+) devices", stated).groups())
+    assert (topology.source.facts["sysfs_attributes"], len(ports)) == (attributes, devices)
+    states = re.search(r"state (\d+)x 4: (\w+)", stated)
+    assert Counter(port.state for port in ports) == {states[2]: int(states[1])}
+    rates = Counter(f"{(port.speed or 0) / 1e9:g} Gb/sec" for port in ports)
+    expected = {rate.split(" (")[0]: n for rate, n in counted(part(stated, "; rate") or "").items()}
+    assert dict(rates) == expected
+    assert Counter(port.link_layer for port in ports) == counted(part(stated, "link layer") or "")
+    assert topology.warnings == ()
+
+
 # -- hwloc
 
 

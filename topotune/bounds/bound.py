@@ -69,8 +69,12 @@ def allreduce_bound(model: LinkModel) -> Bound | NoBound:
     return graph_allreduce_bound(graph)
 
 
-def graph_allreduce_bound(graph: CapacityGraph) -> Bound | NoBound:
-    """The bound of allreduce on a capacity graph: exact on stars and up to 24 hosts, else by cuts alone.
+def graph_allreduce_bound(graph: CapacityGraph, *, max_lp_hosts: int = MAX_LP_HOSTS) -> Bound | NoBound:
+    """The bound of allreduce on a capacity graph: exact on stars and on few hosts, else by cuts alone.
+
+    Args:
+        graph: what the network carries.
+        max_lp_hosts: beyond so many hosts the linear programme is left out.
 
     Raises:
         ValueError: some ranks cannot reach others.
@@ -92,7 +96,7 @@ def graph_allreduce_bound(graph: CapacityGraph) -> Bound | NoBound:
     for switch in sorted(set(graph.vertices) - graph.hosts):
         facts += _together(graph, _parts_around(graph, switch))
     best = max(facts, key=lambda fact: fact.s_per_byte)
-    if len(graph.hosts) > MAX_LP_HOSTS:
+    if len(graph.hosts) > max_lp_hosts:
         return best
     s_per_byte = 1.0 / allreduce_lp(graph).algbw_bytes_per_s
     if s_per_byte <= best.s_per_byte * (1 + _TIE):

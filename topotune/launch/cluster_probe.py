@@ -5,6 +5,7 @@ import json
 import os
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -23,8 +24,29 @@ _LOOK_WITHIN_S: Final = 60.0
 _MAX_GPUS: Final = 64
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodesSeen:
+    """What the nodes of all ranks are.
+
+    Attributes:
+        together: one topology of them, with the ranks in it.
+        each: as each was seen, in the same order.
+        rank_cpus: on which CPUs each rank may run, as the kernel lists them.
+    """
+
+    together: Topology
+    each: tuple[Topology, ...]
+    rank_cpus: tuple[str, ...]
+
+
 def probe_all_nodes(root: Path = Path("/"), *, timeout: timedelta = _TIMEOUT) -> Topology | None:
-    """One topology of the nodes of all ranks, with the ranks in it. Collective.
+    """One topology of the nodes of all ranks, as `probe_each_node` sees them. Collective."""
+    seen = probe_each_node(root, timeout=timeout)
+    return None if seen is None else seen.together
+
+
+def probe_each_node(root: Path = Path("/"), *, timeout: timedelta = _TIMEOUT) -> NodesSeen | None:
+    """The nodes of all ranks, each as it sees itself. Collective.
 
     One rank of each node looks, the others wait. Nodes are in the order of their lowest ranks; ranks that see
     the same network interfaces of one machine are on one node.
@@ -34,7 +56,7 @@ def probe_all_nodes(root: Path = Path("/"), *, timeout: timedelta = _TIMEOUT) ->
         timeout: until all ranks must have come.
 
     Returns:
-        The topology on rank 0, None on the others.
+        What was seen on rank 0, None on the others.
 
     Raises:
         UsageError: a node has no such root.
@@ -92,7 +114,7 @@ def _look(root: Path) -> dict[str, Any]:
     return {"topology": base64.b64encode(zlib.compress(document.encode())).decode("ascii")}
 
 
-def _gathered(call: RollCall, here: Sequence[Mapping[str, Any]]) -> Topology:
+def _gathered(call: RollCall, here: Sequence[Mapping[str, Any]]) -> NodesSeen:
     places = by_place([words["place"] for words in here])
     heard = call.hear("node", [ranks[0] for ranks in places], _LOOK_WITHIN_S)
     topologies = []
@@ -107,7 +129,7 @@ def _gathered(call: RollCall, here: Sequence[Mapping[str, Any]]) -> Topology:
             raise UsageError(message, hint=hint)
         topologies.append(_unpacked(heard[ranks[0]]["topology"], f"the topology of rank {ranks[0]}'s node"))
     node_of_rank = {rank: index for index, ranks in enumerate(places) for rank in ranks}
-    return gather_topologies(
+    together = gather_topologies(
         topologies,
         [
             RankPlace(
@@ -118,6 +140,9 @@ def _gathered(call: RollCall, here: Sequence[Mapping[str, Any]]) -> Topology:
             )
             for rank, words in enumerate(here)
         ],
+    )
+    return NodesSeen(
+        together=together, each=tuple(topologies), rank_cpus=tuple(words["cpus"] for words in here)
     )
 
 

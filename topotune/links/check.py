@@ -24,28 +24,35 @@ class Check:
     """What was found.
 
     Attributes:
-        num_ranks: that measured.
-        node_names: where they ran.
+        num_ranks: that measured; None where nothing was measured.
+        node_names: where they ran, or what was looked at.
         findings: the gravest first.
         created: of the measurement, ISO 8601, UTC.
         elapsed_s: what measuring took.
+        profile: the known machine that nodes were held against, and how it was chosen; None: none.
         warnings: what stood in its way.
     """
 
-    num_ranks: int
+    num_ranks: int | None
     node_names: tuple[str, ...]
     findings: tuple[Finding, ...]
     created: str | None = None
     elapsed_s: float | None = None
+    profile: str | None = None
     warnings: tuple[str, ...] = ()
 
 
 def check_measurement(measurement: Measurement) -> Check:
-    """All findings of a measurement; of a single node it is said that there was nobody to compare it with."""
-    structure = infer_structure(measurement)
-    model = fit_links(measurement, structure=structure)
-    findings = list(find(measurement, model, structure))
-    if len(measurement.node_names) == 1:
+    """All findings of a measurement; of a single node it is said that there was nobody to compare it with.
+
+    Of other tools' figures there are those that figures can bear (`topotune.links.figure_findings`).
+    """
+    if measurement.has_only_figures:
+        findings = list(find(measurement, None))
+    else:
+        structure = infer_structure(measurement)
+        findings = list(find(measurement, fit_links(measurement, structure=structure), structure))
+    if len(measurement.node_names) == 1 and not measurement.has_only_figures:
         findings.append(_one_node(measurement))
     findings.sort(key=lambda finding: -SEVERITIES.index(finding.severity))
     return Check(
@@ -60,7 +67,7 @@ def check_measurement(measurement: Measurement) -> Check:
 
 def check_to_document(check: Check) -> dict[str, Any]:
     """Its JSON form."""
-    fields = {name: getattr(check, name) for name in ("num_ranks", "created", "elapsed_s")}
+    fields = {name: getattr(check, name) for name in ("num_ranks", "created", "elapsed_s", "profile")}
     return {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,

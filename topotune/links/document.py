@@ -6,7 +6,8 @@ believed when one is read.
 
 | schema_version | change |
 | --- | --- |
-| 1 | first; files made before flows were measured lack ``flow_tests`` and ``round_trips`` |
+| 1 | first; files made before flows were measured lack ``flow_tests`` and ``round_trips``, those without
+figures of other tools may lack ``link_figures`` and ``collectives`` |
 """
 
 import os
@@ -15,6 +16,7 @@ from typing import Any, Final, TypeVar, get_args
 
 from topotune.documents import Migrations, Value, document_of
 from topotune.errors import InputFileError
+from topotune.links.figures import COLLECTIVES, CollectiveFigure, Duplex, LinkFigure
 from topotune.links.findings import find
 from topotune.links.fit import fit_links, link_classes
 from topotune.links.flows import FlowTest, Purpose, RoundTripTimes
@@ -29,7 +31,7 @@ _MAX_SECONDS: Final = 1e6
 MIGRATIONS: Final[Migrations] = {}
 """Older schema_version → what makes a document of the next version out of it; version 1 is the first."""
 
-Timing = TypeVar("Timing", PairTiming, ExchangeTiming, FlowTest, RoundTripTimes)
+Timing = TypeVar("Timing", PairTiming, ExchangeTiming, FlowTest, RoundTripTimes, LinkFigure, CollectiveFigure)
 
 _DERIVED: Final = ("fits", "shared", "call_overhead_s", "findings")
 _DERIVED_OF_PAIR: Final = ("median_s", "ci_s", "num_samples")
@@ -37,11 +39,14 @@ _DERIVED_OF_PAIR: Final = ("median_s", "ci_s", "num_samples")
 
 def to_document(measurement: Measurement) -> dict[str, Any]:
     """The document of a measurement, with all that is derived from it."""
-    model = fit_links(measurement)
+    model = fit_links(measurement) if measurement.times_links else None
     return {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
-        **_plain(measurement, omit=("pairs", "exchanges", "flow_tests", "round_trips")),
+        **_plain(
+            measurement,
+            omit=("pairs", "exchanges", "flow_tests", "round_trips", "link_figures", "collectives"),
+        ),
         "pairs": [
             {
                 **_plain(pair),
@@ -54,16 +59,17 @@ def to_document(measurement: Measurement) -> dict[str, Any]:
         "exchanges": [_plain(exchange) for exchange in measurement.exchanges],
         "flow_tests": [_plain(test) for test in measurement.flow_tests],
         "round_trips": [_plain(trips) for trips in measurement.round_trips],
-        "fits": _fits(model),
+        **_figures(measurement),
+        "fits": [] if model is None else _fits(model),
         "shared": [
             {
                 "name": shared.name,
                 "capacity_bytes_per_s": shared.capacity_bytes_per_s,
                 "is_limit": shared.is_limit,
             }
-            for shared in model.shared
+            for shared in (model.shared if model is not None else ())
         ],
-        "call_overhead_s": model.call_overhead_s,
+        "call_overhead_s": 0.0 if model is None else model.call_overhead_s,
         "findings": [asdict(finding) for finding in find(measurement, model)],
     }
 
@@ -88,6 +94,8 @@ def from_document(document: Any, source: str | os.PathLike[str]) -> Measurement:
             "exchanges",
             "flow_tests",
             "round_trips",
+            "link_figures",
+            "collectives",
             "reduce_s_per_byte",
             "created",
             "budget_s",
@@ -101,9 +109,9 @@ def from_document(document: Any, source: str | os.PathLike[str]) -> Measurement:
     def optional(name: str, take: Any, default: Any = None) -> Any:
         return take(members[name]) if name in members and members[name].raw is not None else default
 
-    num_ranks = members["num_ranks"].integer(1, MAX_RANKS)
-    nodes = members["node_of_rank"].items(num_ranks, min_items=num_ranks, what="ranks")
-    names = members["node_names"].items(num_ranks, min_items=1, what="names")
+    num_ranks = members["num_ranks"].integer(0, MAX_RANKS)
+    nodes = members["node_of_rank"].items(num_ranks, what="ranks")
+    names = members["node_names"].items(num_ranks, what="names")
     pairs = tuple(_pair(item, num_ranks) for item in members["pairs"].items(MAX_TIMINGS, what="timings"))
     exchanges = optional(
         "exchanges", lambda e: tuple(_exchange(i, num_ranks) for i in e.items(MAX_TIMINGS)), ()
@@ -125,6 +133,16 @@ def from_document(document: Any, source: str | os.PathLike[str]) -> Measurement:
                 lambda trips: tuple(_round_trips(item, num_ranks) for item in trips.items(MAX_TIMINGS)),
                 (),
             ),
+            link_figures=optional(
+                "link_figures",
+                lambda figures: tuple(_link_figure(item, num_ranks) for item in figures.items(MAX_TIMINGS)),
+                (),
+            ),
+            collectives=optional(
+                "collectives",
+                lambda figures: tuple(_collective(item) for item in figures.items(MAX_TIMINGS)),
+                (),
+            ),
             reduce_s_per_byte=optional("reduce_s_per_byte", _seconds, ()),
             created=optional("created", lambda created: created.text(max_length=100)),
             budget_s=optional("budget_s", lambda budget: budget.number(0, _MAX_SECONDS)),
@@ -134,7 +152,8 @@ def from_document(document: Any, source: str | os.PathLike[str]) -> Measurement:
             ),
             warnings=optional("warnings", lambda w: tuple(item.text() for item in w.items(10_000)), ()),
         )
-        fit_links(measurement)
+        if measurement.times_links:
+            fit_links(measurement)
     except ValueError as error:
         if isinstance(error, InputFileError):
             raise
@@ -209,6 +228,63 @@ def _round_trips(value: Value, num_ranks: int) -> RoundTripTimes:
     return _made(value, RoundTripTimes, given)
 
 
+def _link_figure(value: Value, num_ranks: int) -> LinkFigure:
+    bandwidths = ("bandwidth_bytes_per_s", "peak_bytes_per_s")
+    times = ("latency_s", "min_s", "max_s")
+    members = _known(
+        value,
+        ("src", "dst", "method"),
+        (*bandwidths, *times, "duplex", "direct", "peer_access", "message_bytes", "num_iterations"),
+    )
+    given: dict[str, Any] = {
+        "src": members["src"].optional(lambda rank: rank.integer(0, num_ranks - 1)),
+        "dst": members["dst"].optional(lambda rank: rank.integer(0, num_ranks - 1)),
+        "method": members["method"].text(),
+        **{name: float(members[name].number(0)) for name in bandwidths if name in members},
+        **{name: float(members[name].number(0, _MAX_SECONDS)) for name in times if name in members},
+        **{name: members[name].boolean() for name in ("direct", "peer_access") if name in members},
+        **{name: members[name].integer() for name in ("message_bytes", "num_iterations") if name in members},
+    }
+    if "duplex" in members:
+        given["duplex"] = members["duplex"].text(one_of=get_args(Duplex))
+    return _made(value, LinkFigure, given)
+
+
+def _collective(value: Value) -> CollectiveFigure:
+    rates = ("algbw_bytes_per_s", "busbw_bytes_per_s", "max_error")
+    times = ("time_s", "min_s", "max_s")
+    counts = ("message_bytes", "num_ranks", "num_nodes", "num_wrong", "num_iterations", "run")
+    texts = ("dtype", "op", "origin")
+    members = _known(
+        value,
+        ("collective", "message_bytes", "time_s"),
+        (*rates, *times, *counts, *texts, "in_place", "root", "samples_s"),
+    )
+    given: dict[str, Any] = {
+        "collective": members["collective"].text(one_of=COLLECTIVES),
+        **{name: float(members[name].number(0)) for name in rates if name in members},
+        **{name: float(members[name].number(0, _MAX_SECONDS)) for name in times if name in members},
+        **{name: members[name].integer() for name in counts if name in members},
+        **{name: members[name].text() for name in texts if name in members},
+    }
+    if "in_place" in members:
+        given["in_place"] = members["in_place"].boolean()
+    if "root" in members:
+        given["root"] = members["root"].integer()
+    if "samples_s" in members:
+        given["samples_s"] = _seconds(members["samples_s"])
+    return _made(value, CollectiveFigure, given)
+
+
+def _known(value: Value, required: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Value]:
+    """Members of a figure; those that are null, which says no more than their absence, are left out.
+
+    Ends of a link are told apart by null: the memory of the host.
+    """
+    members = value.members(required, optional)
+    return {key: item for key, item in members.items() if item.raw is not None or key in required}
+
+
 def _made(value: Value, kind: type[Timing], given: dict[str, Any]) -> Timing:
     """A timing that checks itself; what it finds is said of its place in the file."""
     try:
@@ -224,7 +300,10 @@ def _seconds(value: Value) -> tuple[float, ...]:
 
 
 def _plain(
-    value: Measurement | PairTiming | ExchangeTiming | FlowTest | RoundTripTimes, omit: tuple[str, ...] = ()
+    value: (
+        Measurement | PairTiming | ExchangeTiming | FlowTest | RoundTripTimes | LinkFigure | CollectiveFigure
+    ),
+    omit: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """A dataclass as JSON: tuples as lists."""
     plain = {}
@@ -232,6 +311,25 @@ def _plain(
         if field.name not in omit:
             plain[field.name] = _lists(getattr(value, field.name))
     return plain
+
+
+def _figures(measurement: Measurement) -> dict[str, Any]:
+    """Other tools' figures, where there are any, without what they do not say."""
+    return {
+        name: [
+            {
+                key: part
+                for key, part in _plain(figure).items()
+                if part not in (None, []) or key in ("src", "dst")
+            }
+            for figure in figures
+        ]
+        for name, figures in (
+            ("link_figures", measurement.link_figures),
+            ("collectives", measurement.collectives),
+        )
+        if figures
+    }
 
 
 def _lists(content: Any) -> Any:

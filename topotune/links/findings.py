@@ -5,6 +5,7 @@ from collections import defaultdict
 
 import numpy as np
 
+from topotune.links.figure_findings import figure_findings
 from topotune.links.finding import Finding
 from topotune.links.inference import Structure, infer_structure
 from topotune.links.measurement import ExchangeTiming, Measurement
@@ -16,15 +17,23 @@ _CONTENTION = 1.33  # two flows that share a bottleneck slow each other down 2 t
 
 
 def find(
-    measurement: Measurement, model: LinkModel, structure: Structure | None = None
+    measurement: Measurement, model: LinkModel | None, structure: Structure | None = None
 ) -> tuple[Finding, ...]:
-    """All findings of a measurement, the costs fitted to it and the structure inferred from it. Pure."""
+    """All findings of a measurement, the costs fitted to it and the structure inferred from it. Pure.
+
+    Figures of other tools have neither the samples nor the flows that costs are compared by; a model of them,
+    or none, adds nothing.
+    """
+    figures = figure_findings(measurement)
+    if model is None or measurement.has_only_figures:
+        return figures
     structure = structure or infer_structure(measurement)
     return (
         *network_findings(measurement, model, structure),
         *_slow_classes(measurement, model, structure),
         *_contention(measurement),
         *_unsettled(measurement),
+        *figures,
     )
 
 

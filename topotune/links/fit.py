@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topotune.links.classes import ByPair, Pair, PairClass, classify, crossing_pairs
+from topotune.links.figure_fit import fit_figures
 from topotune.links.inference import Structure, infer_structure
 from topotune.links.measurement import ExchangeTiming, Measurement, PairTiming
 from topotune.links.model import LinkCost, LinkModel, SharedCapacity
@@ -49,8 +50,11 @@ def fit_links(measurement: Measurement, *, seed: int = 0, structure: Structure |
         structure: of the network between the nodes, if it has been inferred from this measurement already.
 
     Raises:
-        ValueError: no pair of a kind was timed.
+        ValueError: no pair of a kind was timed; or there are only figures of other tools, and none of links
+            (`Measurement.times_links`).
     """
+    if measurement.has_only_figures:
+        return fit_figures(measurement)
     structure = structure or infer_structure(measurement)
     all_timings = with_bulk(timings_by_pair(measurement.pairs), measurement)
     by_pair = undisturbed(all_timings, measurement, structure)

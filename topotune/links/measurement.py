@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from topotune.links.figures import CollectiveFigure, LinkFigure
 from topotune.links.flows import FlowTest, RoundTripTimes
 
 SCHEMA = "topotune/measurement"
@@ -143,18 +144,31 @@ class ExchangeTiming:
         return 2 * self.message_bytes / statistics.fmean(self.samples_s)
 
 
+def is_of_a_link(figure: LinkFigure) -> bool:
+    """Whether a figure is of one way between two ranks, alone and by the path that a job would take."""
+    return (
+        None not in (figure.src, figure.dst)
+        and figure.src != figure.dst
+        and figure.duplex is None
+        and figure.direct
+    )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:
-    """All that was timed between the ranks of one group.
+    """All that was timed between the ranks of one group, by topotune or, as figures, by other tools.
 
     Attributes:
-        num_ranks: n >= 1.
-        node_of_rank: verified node number of each rank, 0-based, without gaps.
+        num_ranks: n; 0 where there are only figures of collectives, of groups that differ or are not known.
+        node_of_rank: verified node number of each rank, 0-based, without gaps; of figures alone, empty where
+            the tool does not say where its ranks were.
         node_names: one a node, for reports; unique.
         pairs: of each two ranks, each way, each size.
         exchanges: pairs that send both ways at once, all of a round together and some alone.
         flow_tests: bulk flows between nodes, one way each, together and alone; by their ``number``.
         round_trips: of small messages between two ranks of each two nodes that were timed.
+        link_figures: what another tool says of single links.
+        collectives: what benchmarks say of whole collectives.
         reduce_s_per_byte: samples of combining two float32 buffers while all ranks do so, per received byte.
         created: ISO 8601, UTC.
         budget_s, elapsed_s: what it was allowed to take, and took.
@@ -169,6 +183,8 @@ class Measurement:
     exchanges: tuple[ExchangeTiming, ...] = ()
     flow_tests: tuple[FlowTest, ...] = ()
     round_trips: tuple[RoundTripTimes, ...] = ()
+    link_figures: tuple[LinkFigure, ...] = ()
+    collectives: tuple[CollectiveFigure, ...] = ()
     reduce_s_per_byte: tuple[float, ...] = ()
     created: str | None = None
     budget_s: float | None = None
@@ -177,10 +193,7 @@ class Measurement:
     warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.num_ranks < 1 or len(self.node_of_rank) != self.num_ranks:
-            raise ValueError(
-                f"node_of_rank names {len(self.node_of_rank)} ranks, num_ranks is {self.num_ranks}"
-            )
+        self._check_ranks()
         if sorted(set(self.node_of_rank)) != list(range(len(self.node_names))):
             raise ValueError(
                 f"nodes are numbered {sorted(set(self.node_of_rank))} and {len(self.node_names)} have names"
@@ -206,9 +219,33 @@ class Measurement:
         if not all(0 < sample < math.inf for sample in self.reduce_s_per_byte):
             raise ValueError("a reduction cost is not above 0 s per byte")
 
+    @property
+    def times_links(self) -> bool:
+        """Whether costs of links can be fitted to it: timings, or bandwidths between placed ranks."""
+        from topotune.links.figure_fit import has_costs_of_all_kinds  # which needs this class
+
+        return not self.has_only_figures or has_costs_of_all_kinds(self)
+
+    @property
+    def has_only_figures(self) -> bool:
+        """Whether all that it holds is what other tools say."""
+        own = (self.pairs, self.exchanges, self.flow_tests, self.round_trips)
+        return not any(own) and bool(self.link_figures or self.collectives)
+
     def is_within_node(self, a: int, b: int) -> bool:
         """Whether two ranks share a node."""
         return self.node_of_rank[a] == self.node_of_rank[b]
+
+    def _check_ranks(self) -> None:
+        unplaced = self.has_only_figures and not self.node_of_rank and not self.node_names
+        if not unplaced and (self.num_ranks < 1 or len(self.node_of_rank) != self.num_ranks):
+            raise ValueError(
+                f"node_of_rank names {len(self.node_of_rank)} ranks, num_ranks is {self.num_ranks}"
+            )
+        for figure in self.link_figures:
+            for rank in (figure.src, figure.dst):
+                if rank is not None and not 0 <= rank < self.num_ranks:
+                    raise ValueError(f"a figure of rank {rank} among {self.num_ranks} ranks")
 
     def _check_flows(self) -> None:
         numbers = [test.number for test in self.flow_tests]

@@ -1,17 +1,26 @@
 """From what was read to the devices of one machine: GPUs, NVSwitches, network ports, each a vertex."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from topotune.probe.cpu import Socket
 from topotune.probe.faults import Faults
 from topotune.probe.netdev import Interface
+from topotune.probe.networks import Networks
 from topotune.probe.numa import NumaNode
 from topotune.probe.nvml import NvmlGpu
 from topotune.probe.pci import NVIDIA, PciFunction
 from topotune.probe.rdma import RdmaPort, interface_of
-from topotune.topology.model import PcieLink, Vertex, VertexKind
+from topotune.topology.model import (
+    IP_NETWORKS,
+    IPV6,
+    PERFORMANCE_STATE,
+    NvlinkPort,
+    PcieLink,
+    Vertex,
+    VertexKind,
+)
 
 Figure = TypeVar("Figure", int, float)
 
@@ -42,6 +51,7 @@ class Reading:
     cards: Mapping[str, NvidiaCard]
     interfaces: tuple[Interface, ...]
     rdma: tuple[RdmaPort, ...]
+    networks: Networks = field(default_factory=Networks)
 
     def vertex_id(self, kind: VertexKind, name: str | int) -> str:
         """The id of a vertex of this machine."""
@@ -78,6 +88,11 @@ def find_gpus(reading: Reading, faults: Faults) -> tuple[Vertex, ...]:
                 memory_bytes=gpu.memory_bytes,
                 pcie=_known(_first(reading.link_above(function), gpu.pcie) if function else gpu.pcie),
                 uuid=gpu.uuid,
+                nvlink_ports=_nvlink_ports(gpu),
+                mig=gpu.mig,
+                attributes={}
+                if gpu.performance_state is None
+                else {PERFORMANCE_STATE: f"P{gpu.performance_state}"},
             )
         )
     number = max((gpu.index for gpu in reading.nvml_gpus or ()), default=-1)
@@ -102,6 +117,17 @@ def find_gpus(reading: Reading, faults: Faults) -> tuple[Vertex, ...]:
             )
         )
     return tuple(found)
+
+
+def _nvlink_ports(gpu: NvmlGpu) -> tuple[NvlinkPort, ...] | None:
+    """All NVLinks that the driver lists, by number."""
+    if not gpu.nvlinks_listed:
+        return None
+    up = [
+        NvlinkPort(link=end.link, active=True, bandwidth_bytes_per_s=end.bytes_per_s) for end in gpu.nvlinks
+    ]
+    down = [NvlinkPort(link=link, active=False) for link in gpu.inactive_nvlinks]
+    return tuple(sorted((*up, *down), key=lambda port: port.link))
 
 
 def find_nvswitches(reading: Reading) -> tuple[Vertex, ...]:
@@ -182,7 +208,20 @@ def _nic(reading: Reading, address: str | None, interface: Interface | None, por
         numa=function.numa if function else None,
         pcie=_known(reading.link_above(function)) if function else None,
         rdma_device=port.device if port else None,
+        attributes=_addresses(reading.networks, interface),
     )
+
+
+def _addresses(networks: Networks, interface: Interface | None) -> dict[str, str]:
+    """The networks of an interface, which a bond or bridge above it may have in its place."""
+    if interface is None:
+        return {}
+    found = {}
+    if interface.name in networks.ipv4:
+        found[IP_NETWORKS] = " ".join(map(str, networks.ipv4[interface.name]))
+    if interface.name in networks.ipv6:
+        found[IPV6] = "global"
+    return found
 
 
 def _known(link: PcieLink) -> PcieLink | None:

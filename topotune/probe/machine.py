@@ -1,5 +1,6 @@
 """One machine, looked at: everything below a root folder → Topology."""
 
+import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,9 +14,12 @@ from topotune.probe.faults import Faults
 from topotune.probe.graph import build_graph
 from topotune.probe.kernel_text import parse_word
 from topotune.probe.netdev import INTERFACES, Interface, read_interfaces
+from topotune.probe.networks import Networks, read_networks
 from topotune.probe.numa import NODES, read_numa
 from topotune.probe.nvml import NvmlReading, load_nvml, read_nvml
 from topotune.probe.pci import BUS, NVIDIA, read_pci
+from topotune.probe.peer_access import read_peer_access
+from topotune.probe.process_limits import read_process_limits
 from topotune.probe.rdma import read_rdma
 from topotune.probe.tree import Tree
 from topotune.topology.model import Source, Topology
@@ -27,6 +31,7 @@ _EXPECTED = (
     (NODES, "no NUMA nodes are shown here"),
     ("proc/cpuinfo", "CPU model is not known: there is no /proc/cpuinfo"),
 )
+_NCCL_TOPO_FILE: Final = "NCCL_TOPO_FILE"
 _UUID = re.compile(r"GPU-[0-9a-fA-F-]{8,64}")
 
 
@@ -68,6 +73,7 @@ def probe(root: Path = Path("/"), *, nvml: Any | None = None) -> Topology:
         cards=_read_cards(tree),
         interfaces=interfaces,
         rdma=rdma,
+        networks=read_networks(tree),
     )
     num_cards = sum(function.is_gpu and function.vendor == NVIDIA for function in reading.pci.values())
     if tree.live and driver.absent is not None and num_cards:
@@ -87,6 +93,12 @@ def probe(root: Path = Path("/"), *, nvml: Any | None = None) -> Topology:
         "nvml": driver.absent or "answers",
         "inactive_nvlinks": _inactive_nvlinks(driver),
         "virtual_interfaces": _virtual_interfaces(interfaces),
+        "virtual_networks": _virtual_networks(interfaces, reading.networks),
+        "default_route_interface": reading.networks.default,
+        "num_gpus_hidden": max(0, num_cards - len(driver.gpus)) if driver.absent is None else None,
+        **read_process_limits(tree),
+        **read_peer_access(tree, reading.pci),
+        "nccl_topo_file": _nccl_topo_file(tree),
         "software_rdma": ", ".join(sorted({port.device for port in rdma if port.software})) or None,
     }
     if tree.live:
@@ -142,6 +154,29 @@ def _virtual_interfaces(interfaces: tuple[Interface, ...]) -> str | None:
     return (
         ", ".join(f"{each.name} ({each.virtual})" for each in interfaces if each.virtual is not None) or None
     )
+
+
+def _virtual_networks(interfaces: tuple[Interface, ...], networks: Networks) -> str | None:
+    """Bridges of containers and virtual machines that have a network: ``docker0 172.17.0.0/16``."""
+    return (
+        ", ".join(
+            f"{each.name} {networks.ipv4[each.name][0]}"
+            for each in interfaces
+            if each.virtual == "bridge" and each.state != "down" and each.name in networks.ipv4
+        )
+        or None
+    )
+
+
+def _nccl_topo_file(tree: Tree) -> str | None:
+    """The topology file that NCCL is told to use: by the environment of this process, or by its own file."""
+    if tree.live and (named := os.environ.get(_NCCL_TOPO_FILE)):
+        return named[:200]
+    for line in (tree.text("etc/nccl.conf") or "").splitlines():
+        key, _, value = line.partition("=")
+        if key.strip() == _NCCL_TOPO_FILE and value.strip():
+            return value.strip()[:200]
+    return None
 
 
 def _live_facts(faults: Faults) -> dict[str, Fact]:

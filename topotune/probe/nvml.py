@@ -17,6 +17,7 @@ from topotune.topology.rates import PCIE_WIDTHS, pcie_speed_gt_per_s
 _MAX_GPUS = 1024
 _AFFINITY_WORDS = 16  # of 64 bits: 1,024 NUMA nodes
 _MEGABYTE: Final = 1e6
+_NUM_STATES: Final = 16  # P0 to P15; NVML answers 32 for what it does not know
 
 RemoteKind = Literal["gpu", "nvswitch", "other"]
 
@@ -42,7 +43,14 @@ class NvlinkEnd:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NvmlGpu:
-    """One GPU as the driver describes it; ``pcie`` holds what GPU and slot can do together."""
+    """One GPU as the driver describes it.
+
+    Attributes:
+        pcie: what GPU and slot can do together.
+        nvlinks: those that are up.
+        inactive_nvlinks: numbers of those that are not.
+        nvlinks_listed: both are all that there are; else nobody asked.
+    """
 
     index: int
     pci_address: str | None
@@ -53,6 +61,9 @@ class NvmlGpu:
     pcie: PcieLink
     nvlinks: tuple[NvlinkEnd, ...]
     inactive_nvlinks: tuple[int, ...]
+    nvlinks_listed: bool = False
+    mig: bool | None = None
+    performance_state: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,6 +141,9 @@ class _Reader:
             ),
             nvlinks=ends,
             inactive_nvlinks=inactive,
+            nvlinks_listed=True,
+            mig=self.mig(handle),
+            performance_state=self.performance_state(handle),
         )
 
     def nvlinks(self, index: int, handle: Any) -> tuple[tuple[NvlinkEnd, ...], tuple[int, ...]]:
@@ -181,6 +195,14 @@ class _Reader:
         # Several nodes mean "this socket" or "this allocation", not the GPU's own node.
         return nodes[0] if len(nodes) == 1 else None
 
+    def mig(self, handle: Any) -> bool | None:
+        modes = self.ask("nvmlDeviceGetMigMode", handle)  # now, and after the next reset
+        return None if modes is None else bool(modes[0])
+
+    def performance_state(self, handle: Any) -> int | None:
+        state: int | None = self.ask("nvmlDeviceGetPerformanceState", handle)
+        return state if state in range(_NUM_STATES) else None
+
     def pcie_speed(self, question: str, handle: Any) -> float | None:
         generation = self.ask(question, handle)
         return None if generation is None else pcie_speed_gt_per_s(generation)
@@ -208,7 +230,10 @@ class _Reader:
         """The answer of one NVML function; None where this driver or device has none."""
         if question in self.unanswered:
             return None
-        function: Callable[..., Any] = getattr(self.nvml, question)
+        function: Callable[..., Any] | None = getattr(self.nvml, question, None)
+        if function is None:  # bindings older than the question
+            self.unanswered.add(question)
+            return None
         try:
             return function(*arguments)
         except self.nvml.NVMLError_FunctionNotFound:

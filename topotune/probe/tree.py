@@ -108,6 +108,15 @@ class Tree:
             self.faults.add("left out, not understood", f"/{path} says {shown(text)}")
             return None
 
+    def data(self, path: str, *, max_bytes: int) -> bytes | None:
+        """The first bytes of a file that holds no text, as far as they may be read; None where it is absent.
+
+        Args:
+            path: relative to the root.
+            max_bytes: what lies beyond is left out.
+        """
+        return self._bytes(path, max_bytes)
+
     def children(self, path: str) -> tuple[str, ...]:
         """Names in a folder, sorted; none where it is absent."""
         real = self.resolve(path)

@@ -7,7 +7,7 @@ from topotune.links import Structure, infer_structure, link_classes
 from topotune.links.measurement import Measurement
 from topotune.links.model import LinkModel
 from topotune.links.network import fault_in_words, nodes_in_words
-from topotune.plan.grouping import groups_in_words
+from topotune.plan.describe import params_in_words
 from topotune.plan.model import DEFAULT_ALGORITHM, Group, LinkClass, Plan, Row
 from topotune.units import format_bit_rate, format_bytes, format_rate, format_seconds
 
@@ -30,11 +30,7 @@ def align(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequenc
 
 def describe_algorithm(algorithm: str, params: Mapping[str, Any]) -> str:
     """``ring, channels 2``: an algorithm with its parameters, short."""
-    parts = [algorithm]
-    for name, value in sorted(params.items()):
-        shown = groups_in_words(value) if name == "groups" else value
-        parts.append(f"{name} {shown}")
-    return ", ".join(parts)
+    return ", ".join((algorithm, *(f"{name} {words}" for name, words in params_in_words(params).items())))
 
 
 def ranks_in_order(order: Sequence[int]) -> str:
@@ -154,10 +150,21 @@ def describe_links(classes: Sequence[LinkClass]) -> str:
     )
 
 
-def describe_measurement(measurement: Measurement, model: LinkModel) -> str:
-    """Fitted classes, what concurrent transfers share, and what stands out."""
+def describe_measurement(measurement: Measurement, model: LinkModel | None) -> str:
+    """Fitted classes, what concurrent transfers share, other tools' figures, and what stands out.
+
+    Args:
+        measurement: what was measured.
+        model: fitted to it; None where it holds no times of links.
+    """
+    from topotune.report.figures import describe_figures
+
+    figures = describe_figures(measurement)
+    if model is None:
+        return "\n".join([*figures, *(f"warning: {warning}" for warning in measurement.warnings)])
     num_nodes = len(set(model.node_of_rank))
     parts = [
+        *figures,
         f"{model.num_ranks} ranks on {num_nodes} node{'s' if num_nodes > 1 else ''}",
         describe_links(link_classes(model)),
     ]
@@ -202,9 +209,14 @@ def describe_network(structure: Structure, node_names: Sequence[str]) -> str:
 def describe_check(document: dict[str, Any]) -> str:
     """Each finding with its figures and what to look at, the gravest first."""
     num_ranks, num_nodes = document["num_ranks"], len(document["node_names"])
-    parts = [
-        f"{num_ranks} rank{'s' if num_ranks > 1 else ''} on {num_nodes} node{'s' if num_nodes > 1 else ''}"
-    ]
+    nodes = f"{num_nodes} node{'s' if num_nodes != 1 else ''}"
+    if num_ranks is None:
+        parts = [f"{nodes}, as described: nothing was measured"]
+    else:
+        who = f"{num_ranks} rank{'s' if num_ranks > 1 else ''}" if num_ranks else "ranks of unknown number"
+        parts = [f"{who} on {nodes}" if num_nodes else who]
+    if document["profile"] is not None:
+        parts.append(f"profile: {document['profile']}")
     if not document["findings"]:
         parts.append("nothing was found")
     for finding in document["findings"]:

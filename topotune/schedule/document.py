@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from topotune.documents import Migrations, Value, document_of, parse_json, read_bytes
+from topotune.plan.algorithms import MAX_WEIGHT
 from topotune.plan.grouping import MAX_CHUNK_DENOMINATOR
 from topotune.schedule.assemble import MAX_RANKS, MAX_TRANSFERS
 from topotune.schedule.model import SCHEMA, SCHEMA_VERSION, IntColumn, ParamValue, Schedule
@@ -85,12 +86,12 @@ def from_document(value: Value) -> Schedule:
     return schedule
 
 
-def _integers(value: Value, max_items: int, maximum: int, what: str) -> list[int]:
+def _integers(value: Value, max_items: int, maximum: int, what: str, *, minimum: int = 0) -> list[int]:
     """A list of bounded whole numbers; one pass in C where nothing is wrong, item by item to say what is."""
     if not isinstance(value.raw, list) or len(value.raw) > max_items or set(map(type, value.raw)) - {int}:
-        return [item.integer(0, maximum) for item in value.items(max_items, what=what)]
-    if value.raw and not 0 <= min(value.raw) <= max(value.raw) <= maximum:
-        return [item.integer(0, maximum) for item in value.items(max_items, what=what)]
+        return [item.integer(minimum, maximum) for item in value.items(max_items, what=what)]
+    if value.raw and not minimum <= min(value.raw) <= max(value.raw) <= maximum:
+        return [item.integer(minimum, maximum) for item in value.items(max_items, what=what)]
     return value.raw
 
 
@@ -115,4 +116,5 @@ def _holds_lists(value: Value) -> bool:
 
 
 def _ranks(value: Value) -> list[int]:
-    return _integers(value, MAX_RANKS, MAX_RANKS - 1, "ranks")
+    """Ranks; or of a forest parents, -1 for the root, and weights."""
+    return _integers(value, MAX_RANKS, MAX_WEIGHT, "numbers", minimum=-1)

@@ -1,16 +1,16 @@
 """All algorithms side by side on one set of links, as ``topotune simulate`` shows them."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from topotune.links.model import LinkModel
 from topotune.links.placement import placement_of, rank_order
 from topotune.plan.model import DEFAULT_ALGORITHM
 from topotune.schedule.candidates import candidates
+from topotune.schedule.model import Schedule
+from topotune.simulate.document import SCHEMA, SCHEMA_VERSION
 from topotune.simulate.native import predict_candidate
-
-SCHEMA: Final = "topotune/prediction"
-SCHEMA_VERSION: Final = 1
+from topotune.simulate.prediction import predict
 
 
 def survey(model: LinkModel, message_bytes: Sequence[int]) -> dict[str, Any]:
@@ -31,6 +31,25 @@ def survey(model: LinkModel, message_bytes: Sequence[int]) -> dict[str, Any]:
         (algorithm, dict(params), predict_candidate(algorithm, params, links, message_bytes).tolist())
         for algorithm, params, links in named
     ]
+    return _document(model, curves, message_bytes, order)
+
+
+def survey_schedule(model: LinkModel, schedule: Schedule, message_bytes: Sequence[int]) -> dict[str, Any]:
+    """Predicted times of one schedule, ranks as numbered, as a JSON document.
+
+    Raises:
+        UsageError: the schedule and the model are for different numbers of ranks.
+    """
+    times_s = predict(schedule, model, message_bytes).tolist()
+    return _document(model, [(schedule.algorithm, dict(schedule.params), times_s)], message_bytes, None)
+
+
+def _document(
+    model: LinkModel,
+    curves: Sequence[tuple[str, dict[str, Any], list[float]]],
+    message_bytes: Sequence[int],
+    order: Sequence[int] | None,
+) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,

@@ -12,7 +12,7 @@ import math
 from dataclasses import fields
 from typing import Any, Final, get_args
 
-from topotune.documents import Value, document_of, parse_json
+from topotune.documents import MAX_MEASUREMENT_BYTES, Value, document_of, parse_json
 from topotune.errors import InputFileError
 from topotune.topology.model import (
     SCHEMA,
@@ -82,7 +82,7 @@ def topology_from_bytes(data: bytes, source: str) -> Topology:
     Raises:
         InputFileError: what is wrong, and where.
     """
-    return _from_value(parse_json(data, source))
+    return _from_value(parse_json(data, source, max_bytes=MAX_MEASUREMENT_BYTES))  # 1,024 nodes take 60 MiB
 
 
 def topology_from_document(document: Any, source: str) -> Topology:

@@ -5,7 +5,7 @@ GPUs, counts, fingerprints) is derived from this in the modules beside it.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 SCHEMA = "topotune/topology"
 SCHEMA_VERSION = 1
@@ -16,6 +16,13 @@ VertexKind = Literal[
 LinkKind = Literal["nvlink", "pcie", "numa", "infiniband", "roce", "efa", "ethernet", "shm", "unknown"]
 Origin = Literal["spec", "observed", "inferred", "measured"]
 PairPath = Literal["PIX", "PXB", "PHB", "NODE", "SYS", "XGMI"]
+
+PERFORMANCE_STATE: Final = "nvidia.performance_state"
+"""Attribute of a GPU: ``P0`` (at work) to ``P15`` (at rest), as its driver says it."""
+IP_NETWORKS: Final = "ip.networks"
+"""Attribute of a NIC: IPv4 networks that its interface has an address in (``10.0.0.0/16 10.1.0.0/16``)."""
+IPV6: Final = "ip.ipv6"
+"""Attribute of a NIC whose interface has an IPv6 address beyond its own link: ``global``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,6 +24,7 @@ from topotune.topology.formats import (
     rocm_smi_topo,
     slurm_topology,
     slurm_yaml,
+    sysfs_infiniband,
     topograph_model,
 )
 from topotune.topology.formats.capture import Capture
@@ -43,6 +44,7 @@ READERS: Final[tuple[Reader, ...]] = (
     ibstatus.READER,
     ibstatus.NETDEV_READER,
     ibv_devinfo.READER,
+    sysfs_infiniband.READER,
     lspci.READER,
     lspci_tree.READER,
     ibnetdiscover.READER,

@@ -41,9 +41,11 @@ def read_files(files: Sequence[str], *, format_name: str | None = None) -> Topol
     parts: list[Part] = []
     templates: dict[str, list[Part]] = {}
     for file in files:
-        node, path = _node_and_path(file)
+        node, path = node_and_path(file)
         capture = read_capture(path)
         readers = recognised(capture) if forced is None else (forced,)
+        if len(files) == 1 and readers == (own_json.READER,) and not (node and _WILD.search(node)):
+            return own_json.topology_of(capture.text, capture.source)  # as it is, with its ids and its source
         if node is not None and _WILD.search(node):
             templates.setdefault(node, []).extend(read_capture_parts(capture, None, readers))
         else:
@@ -53,8 +55,6 @@ def read_files(files: Sequence[str], *, format_name: str | None = None) -> Topol
             f"{next(iter(templates))}=…: there is no file that names hosts",
             hint="give a fabric's file as well: topotune import topology.conf '*=node.xml'",
         )
-    if len(parts) == 1 and parts[0].format == own_json.READER.name and not templates:
-        return own_json.topology_of(capture.text, capture.source)  # as it is, with its ids and its source
     topology = with_own_adapters(join(parts))
     if not templates:
         return topology
@@ -86,7 +86,7 @@ def read_capture_parts(capture: Capture, node: str | None, readers: Sequence[Rea
     return parts
 
 
-def _node_and_path(file: str) -> tuple[str | None, str]:
+def node_and_path(file: str) -> tuple[str | None, str]:
     """``NODE=PATH``, unless a file has that very name."""
     named = _NAMED.fullmatch(file)
     if named is None or os.path.lexists(file):

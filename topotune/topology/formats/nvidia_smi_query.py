@@ -13,7 +13,7 @@ from topotune.probe.faults import Faults, shown
 from topotune.topology.formats.capture import lines_of
 from topotune.topology.formats.reading import THIS_NODE, Reader, Reading
 from topotune.topology.formats.spelling import link_width, pci_address, whole
-from topotune.topology.model import PcieLink, Vertex
+from topotune.topology.model import PERFORMANCE_STATE, PcieLink, Vertex
 from topotune.topology.rates import pcie_speed_gt_per_s
 from topotune.units import MIB
 
@@ -23,6 +23,7 @@ _ATTACHED = re.compile(r"^Attached GPUs[ \t]{0,60}:[ \t]*([0-9]{1,4})[ \t]*$", r
 _DRIVER = re.compile(r"^Driver Version[ \t]{0,60}:[ \t]*([\w.]{1,40})[ \t]*$", re.MULTILINE)
 _CUDA = re.compile(r"^CUDA Version[ \t]{0,60}:[ \t]*([\w.]{1,40})[ \t]*$", re.MULTILINE)
 _MEMORY = re.compile(r"([0-9]{1,12}) MiB")
+_STATE = re.compile(r"P[0-9]{1,2}")
 _MAX_GPUS = 1_024
 _MAX_KEYS = 4_096
 _MAX_SLICES = 64
@@ -128,6 +129,9 @@ def _vertex(block: _Block, index: int | None, faults: Faults) -> Vertex:
         for name in _FABRIC
         if values.get(f"Fabric/{name}", "N/A") != "N/A"
     }
+    state = values.get("Performance State", "")
+    if _STATE.fullmatch(state):
+        attributes[PERFORMANCE_STATE] = state
     memory = _MEMORY.fullmatch(values.get("FB Memory Usage/Total", ""))
     return Vertex(
         id=f"gpu {block.address}",

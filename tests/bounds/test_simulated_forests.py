@@ -1,0 +1,47 @@
+"""Forests reach their rate in the simulation, where all their messages share the network's links."""
+
+import pytest
+from networks import DGX1V, MI250, grid, meshed_boxes, ndv2, racks, star, switched_boxes
+
+from topotune.bounds import allreduce_forest, forest_params
+from topotune.schedule.forest import forest
+from topotune.simulate.network import network_of_graph
+from topotune.simulate.routed import forest_ways, predict_routed
+
+LARGE_BYTES = 2**30
+PIECES = 512
+
+NETWORKS = {
+    "DGX-1V": meshed_boxes(DGX1V, 25),
+    "DGX-1V 0 1 4 5": meshed_boxes(DGX1V, 25, subset={0, 1, 4, 5}),
+    "DGX-1V 0 1 2 4": meshed_boxes(DGX1V, 25, subset={0, 1, 2, 4}),
+    "DGX-1V 1 4 5 7": meshed_boxes(DGX1V, 25, subset={1, 4, 5, 7}),
+    "racks 8:1": racks(2, 4, 25, 12),
+    "one degraded host": star([40, 40, 10, 40]),
+    "NDv2 2x8": ndv2(2),
+}
+LARGER = {
+    "DGX A100 2x8": switched_boxes(2, 8, 300, 25, rails=2),
+    "MI250 1x16": meshed_boxes(MI250, 50),
+    "torus 4x4": grid(4, 4, 25, wrap=True),
+}
+
+
+def simulated_share(graph):
+    """Of the optimum, and of what the forest's own number of trees allows."""
+    found = allreduce_forest(graph)
+    schedule = forest(pieces=PIECES, **forest_params(found))
+    network = network_of_graph(graph, latency_s=1e-9)
+    (time_s,) = predict_routed(schedule, network, [LARGE_BYTES], ways=forest_ways(found))
+    return LARGE_BYTES / time_s / found.optimum_algbw_bytes_per_s
+
+
+@pytest.mark.parametrize("graph", NETWORKS.values(), ids=NETWORKS)
+def test_a_forest_comes_within_two_per_cent_of_the_optimum(graph):
+    assert 0.98 <= simulated_share(graph) <= 1 + 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("graph", LARGER.values(), ids=LARGER)
+def test_a_forest_of_many_trees_comes_within_two_per_cent_of_the_optimum(graph):
+    assert 0.98 <= simulated_share(graph) <= 1 + 1e-6

@@ -1,0 +1,84 @@
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from command_line import topotune
+
+from topotune.documents import json_schema
+
+PROFILES = Path(__file__).parents[2] / "profiles" / "lab"
+
+
+def test_all_algorithms_stand_beside_the_optimum(tmp_path):
+    done = topotune("simulate", str(PROFILES / "4x2-degraded.json"), "--sizes", "8M", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, json_schema("prediction"))
+    assert document["bottleneck"]["text"] == "link of node c, 50 Mbit/s"
+    (size,) = document["sizes"]
+    best = size["predictions"][0]
+    assert best["algorithm"] == "forest"
+    assert best["time_s"] >= size["optimum_s"] >= 8 * 2**20 / 6.25e6
+    assert best["percent_of_optimum"] == pytest.approx(100 * size["optimum_s"] / best["time_s"])
+    named = {one["algorithm"] for one in size["predictions"]}
+    assert {"ring", "double_binary_tree", "halving_doubling", "hierarchical", "forest"} <= named
+
+
+def test_the_table_fits_80_columns(tmp_path):
+    done = topotune("simulate", str(PROFILES / "4x2.json"), "--sizes", "1K:1G", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "the optimum" in done.stdout
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "forest"])
+def test_a_schedule_that_was_written_is_read_back_and_takes_the_same_time(tmp_path, algorithm):
+    lab = str(PROFILES / "4x2.json")
+    done = topotune(
+        "simulate", lab, "--sizes", "8M", "--algorithm", algorithm, "--emit", "s.json", "--json", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    again = topotune("simulate", lab, "--sizes", "8M", "--schedule", "s.json", "--json", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    (written,), (read,) = (json.loads(one.stdout)["sizes"] for one in (done, again))
+    assert read["predictions"] == [
+        {**written["predictions"][0], "time_s": pytest.approx(written["predictions"][0]["time_s"])}
+        | {"percent_of_optimum": pytest.approx(written["predictions"][0]["percent_of_optimum"])}
+    ]
+
+
+def test_a_known_machine_is_simulated_in_any_number(tmp_path):
+    done = topotune(
+        "simulate", "--profile", "dgx-h100", "--nodes", "2", "--sizes", "1M", "--json", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["num_ranks"] == 16
+
+
+def test_a_schedule_that_is_no_allreduce_is_refused(tmp_path):
+    lab = str(PROFILES / "4x2.json")
+    topotune("simulate", lab, "--sizes", "8M", "--algorithm", "ring", "--emit", "s.json", cwd=tmp_path)
+    document = json.loads((tmp_path / "s.json").read_text())
+    document["op"][0] = 1 - document["op"][0]
+    (tmp_path / "bad.json").write_text(json.dumps(document))
+    done = topotune("simulate", lab, "--schedule", "bad.json", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: bad.json: is no allreduce")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "simulate takes a FILE or --profile NAME"),
+        ((str(PROFILES / "4x2.json"), "--nodes", "2"), "says itself how many nodes it has"),
+        ((str(PROFILES / "4x2.json"), "--algorithm", "fast"), "'fast': there is no such schedule"),
+        ((str(PROFILES / "4x2.json"), "--emit", "s.json"), "--emit writes one schedule"),
+        ((str(PROFILES / "1x4.json"),), "all ranks share one machine"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused_with_the_reason(tmp_path, arguments, says):
+    done = topotune("simulate", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert says in done.stderr

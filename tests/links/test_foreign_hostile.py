@@ -1,0 +1,117 @@
+"""Broken and hostile benchmark outputs: a measurement or a refusal, in bounded time."""
+
+import json
+import random
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from topotune.documents import json_schema
+from topotune.errors import InputFileError
+from topotune.links import fit_links, measurement_from_document, measurement_to_document
+from topotune.links.foreign import benchmarks_among, read_measurement
+from topotune.links.foreign.catalog import READERS
+from topotune.report.text import describe_measurement
+
+FOLDER = Path(__file__).parent / "fixtures"
+ORIGINALS = [path.read_bytes() for path in sorted(FOLDER.glob("*/*.txt"))]
+SCHEMA = jsonschema.Draft202012Validator(json_schema("measurement"))
+MAX_SECONDS = 5.0
+SCRAPS = (
+    b"\x00", b"\xff\xfe", b"\xff", b"\x1b[31m", b"\t", b"  ", b"\r\n", b"# ", b"\n" * 5, b"N/A", b"-1",
+    b"nan", b"0", b"1e999", b"1e299", b"0.0", b"[1,0]<stdout>:", b"Rank 3 ", b'"', b"[", b"{",
+    b"99999999999999999999", b"D\\D",
+    "\u202e\U0001f600".encode(),
+)  # fmt: skip
+
+
+def mutated(rng: random.Random) -> bytes:
+    """One to four times cut, repeated, changed, put in; huge numbers, lines shuffled, two outputs mixed."""
+    data = bytearray(rng.choice(ORIGINALS))
+    for _ in range(rng.randint(1, 4)):
+        start = rng.randrange(len(data) + 1)
+        end = min(len(data), start + rng.randrange(100))
+        match rng.randrange(8):
+            case 0:
+                del data[start:]
+            case 1:
+                data[start:start] = data[start:end] * rng.choice([1, 2, 50])
+            case 2:
+                data[start:end] = b"9" * rng.choice([1, 5, 30, 5000])
+            case 3:
+                data[start:end] = bytes(rng.randrange(256) for _ in range(rng.choice([1, 20])))
+            case 4:
+                del data[start:end]
+            case 5:
+                data[start:start] = rng.choice(SCRAPS)
+            case 6:
+                lines = data.split(b"\n")
+                rng.shuffle(lines)
+                data = bytearray(b"\n".join(lines))
+            case _:
+                data[start:start] = rng.choice(ORIGINALS)
+    return bytes(data)
+
+
+def is_read(path: Path, *, format_name: str | None = None) -> bool:
+    """Whether a measurement came of it; it must then be one that can be written, read again and described."""
+    started = time.process_time()
+    try:
+        measurement = read_measurement([str(path)], format_name=format_name)
+    except InputFileError:
+        return False
+    finally:
+        assert time.process_time() - started < MAX_SECONDS
+    document = measurement_to_document(measurement)
+    assert (
+        measurement_from_document(json.loads(json.dumps(document, allow_nan=False)), "again") == measurement
+    )
+    assert describe_measurement(measurement, fit_links(measurement) if measurement.times_links else None)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("seed", "count"), [(1, 250), *(pytest.param(seed, 2000, marks=pytest.mark.slow) for seed in (2, 3))]
+)
+def test_a_mutated_output_is_read_or_refused(tmp_path, seed, count):
+    rng = random.Random(seed)
+    path = tmp_path / "output.txt"
+    num_read = 0
+    for _ in range(count):
+        path.write_bytes(mutated(rng))
+        num_read += is_read(path)
+    assert 0.1 < num_read / count < 0.95
+
+
+@pytest.mark.parametrize("reader", [reader.name for reader in READERS])
+def test_a_reader_reads_or_refuses_what_is_not_its_own(tmp_path, reader):
+    path = tmp_path / "output.txt"
+    for original in ORIGINALS:
+        path.write_bytes(original)
+        is_read(path, format_name=reader)
+
+
+def test_what_is_read_is_valid_by_the_schema_of_measurements():
+    for path in sorted(FOLDER.glob("*/*.txt")):
+        SCHEMA.validate(json.loads(json.dumps(measurement_to_document(read_measurement([str(path)])))))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "is empty"), (b"hello\n", "is no output of a benchmark"), (b"a\0b", "is no text")],
+)
+def test_what_is_no_benchmark_is_said_to_be_none(tmp_path, content, message):
+    path = tmp_path / "output.txt"
+    path.write_bytes(content)
+    assert benchmarks_among([str(path)]) == ()
+    with pytest.raises(InputFileError, match=message):
+        read_measurement([str(path)])
+
+
+def test_a_file_that_is_not_there_is_no_benchmark_and_is_refused_by_name(tmp_path):
+    missing = str(tmp_path / "missing.txt")
+    assert benchmarks_among([missing]) == ()
+    with pytest.raises(InputFileError, match="no such file"):
+        read_measurement([missing])

@@ -1,0 +1,131 @@
+"""Known machines: a shipped profile holds what it says, gives the optima of the literature, and is found."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from topotune.bounds import graph_from_topology
+from topotune.bounds.optimum import optima
+from topotune.documents import json_schema
+from topotune.errors import InputFileError, UsageError
+from topotune.probe.instance_type import read_hints
+from topotune.topology.catalog import load_profile, profile_names, shipped_profiles
+from topotune.topology.profile_topology import machine_network, machine_topology
+from topotune.topology.recognition import recognise
+
+NAMES = profile_names()
+FOLDER = Path(__file__).parents[2] / "profiles" / "machines"
+JOINED = [name for name in NAMES if load_profile(name).nic is not None and load_profile(name).num_nodes == 1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_profile_is_valid_and_called_as_its_file(name):
+    document = json.loads((FOLDER / f"{name}.json").read_bytes())
+    jsonschema.validate(document, json_schema("profile"))
+    assert load_profile(name).name == document["name"] == name
+
+
+def test_titles_are_unique():
+    titles = [profile.title for profile in shipped_profiles()]
+    assert len(set(titles)) == len(titles)
+
+
+def objects(document):
+    if isinstance(document, dict):
+        yield document
+        for value in document.values():
+            yield from objects(value)
+    elif isinstance(document, list):
+        for value in document:
+            yield from objects(value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_part_with_figures_says_its_source(name):
+    document = json.loads((FOLDER / f"{name}.json").read_bytes())
+    parts = [document[part] for part in ("gpu", "nic", "nvlinks", "layout", "marks") if document.get(part)]
+    parts += [*document.get("thresholds", []), *document.get("allreduce", [])]
+    assert all(part["source"].strip() for part in parts)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_machine_has_what_its_profile_counts(name):
+    profile = load_profile(name)
+    for topology in (machine_topology(profile), machine_network(profile)):
+        gpus = [vertex for vertex in topology.vertices if vertex.kind == "gpu"]
+        assert len(gpus) == profile.num_gpus * profile.num_nodes
+        assert len({vertex.node for vertex in gpus}) == profile.num_nodes
+    nics = [vertex for vertex in machine_topology(profile).vertices if vertex.kind == "nic"]
+    assert len(nics) == profile.num_nics * profile.num_nodes
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_two_of_them_are_joined(name):
+    network = machine_network(load_profile(name), 2)
+    assert len(network.ranks) == 2 * load_profile(name).num_gpus
+    assert optima(graph_from_topology(network)).allreduce.algbw_bytes_per_s > 0
+
+
+# allgather: algbw of message / time, in GB/s
+@pytest.mark.parametrize(
+    ("name", "num_nodes", "gb_per_s"),
+    [
+        ("dgx-a100", 2, 346.67),
+        ("azure-nd40rs_v2", 2, 25.0),
+        ("azure-nd40rs_v2", 4, 16.67),
+    ],
+)
+def test_the_optima_of_the_literature_come_out(name, num_nodes, gb_per_s):
+    found = optima(graph_from_topology(machine_network(load_profile(name), num_nodes))).allgather
+    assert round(float(found.algbw_bytes_per_s) / 1e9, 2) == gb_per_s
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_published_figure_is_faster_than_the_optimum(name):
+    profile = load_profile(name)
+    for figures in profile.allreduce:
+        if figures.num_ranks != profile.num_gpus * figures.num_nodes or figures.num_nodes > 4:
+            continue
+        num_nodes = None if figures.num_nodes == profile.num_nodes else figures.num_nodes
+        limit = optima(graph_from_topology(machine_network(profile, num_nodes))).allreduce.busbw_bytes_per_s
+        for point in figures.points:
+            in_network = profile.nvlinks is not None and profile.nvlinks.num_switches > 0
+            assert figures.busbw_bytes_per_s(point) <= limit * (2.0 if in_network else 1.0)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if load_profile(name).num_nodes == 1])
+def test_a_machine_is_recognised_by_what_its_cloud_calls_it(name, tmp_path):
+    profile = load_profile(name)
+    if profile.marks is None or not profile.marks.instance_types:
+        pytest.skip("no cloud sells it")
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "version").write_text("Linux\n")
+    hints = read_hints({"SM_CURRENT_INSTANCE_TYPE": profile.marks.instance_types[0]}, tmp_path)
+    found = recognise(machine_topology(profile), hints)
+    assert found.profile is not None
+    assert found.profile.name == name
+    assert name in found.text
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if load_profile(name).num_nodes == 1])
+def test_without_a_name_a_machine_is_never_taken_for_another(name):
+    found = recognise(machine_topology(load_profile(name)), ())
+    assert found.profile is None or found.profile.name == name
+    assert found.text
+
+
+def test_a_wrong_name_is_refused_with_near_ones():
+    with pytest.raises(UsageError) as caught:
+        load_profile("dgx-h10")
+    assert "dgx-h100" in caught.value.hint
+
+
+def test_a_broken_file_is_refused_with_its_place(tmp_path):
+    document = json.loads((FOLDER / "dgx-h100.json").read_bytes())
+    document["nic"]["bits_per_s"] = -1
+    (tmp_path / "mine.json").write_text(json.dumps(document))
+    with pytest.raises(InputFileError) as caught:
+        load_profile(tmp_path / "mine.json")
+    assert "nic.bits_per_s" in caught.value.message
