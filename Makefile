@@ -6,7 +6,6 @@
 # CONSTRAINTS  empty: keep the versions that are there, or take the newest
 # VENV         the environment, made if it is not there; VENV_ARGS are options for python -m venv
 # NPROC        ranks that `make plan` tunes for
-# WORKERS      processes that `make test` spreads the test files over; they wait more than they compute
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -14,7 +13,6 @@ PIP_ARGS ?=
 CONSTRAINTS ?= -c constraints.txt
 VENV_ARGS ?=
 NPROC ?= 4
-WORKERS ?= 2
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) $(CONSTRAINTS)
@@ -25,7 +23,7 @@ plan: $(VENV)/.installed
 	$(BIN)/topotune tune --nproc-per-node $(NPROC) -o plan.json
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -q
 
 test-slow: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -m "slow and not measured"

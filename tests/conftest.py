@@ -7,10 +7,12 @@ would inherit that. New examples for properties are drawn with HYPOTHESIS_PROFIL
 import os
 import signal
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("repeatable", derandomize=True)
-settings.register_profile("search", derandomize=False)
+# How fast examples are drawn says how busy the machine is.
+BUSY = [HealthCheck.too_slow]
+settings.register_profile("repeatable", derandomize=True, suppress_health_check=BUSY)
+settings.register_profile("search", derandomize=False, suppress_health_check=BUSY)
 
 
 def pytest_configure():

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from topotune.documents import MAX_DOCUMENT_BYTES
-from topotune.errors import RunError, UsageError
+from topotune.errors import InputFileError, RunError, UsageError
 from topotune.interfaces.roll_call import RollCall, by_place, own_place
 from topotune.probe import probe
 from topotune.probe.kernel_text import format_cpulist, parse_cpulist
@@ -148,7 +148,12 @@ def _gathered(call: RollCall, here: Sequence[Mapping[str, Any]]) -> NodesSeen:
 
 def _unpacked(text: str, source: str) -> Topology:
     data = zlib.decompressobj().decompress(base64.b64decode(text), MAX_DOCUMENT_BYTES + 1)
-    return topology_from_bytes(data, source)  # refuses what is too large
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise InputFileError(
+            source,
+            f"has {len(data)} bytes, more than the {MAX_DOCUMENT_BYTES} that such a document may have",
+        )
+    return topology_from_bytes(data, source)
 
 
 def _socket_of(cpus: frozenset[int], topology: Topology) -> int | None:
