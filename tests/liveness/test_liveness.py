@@ -113,6 +113,28 @@ def test_what_a_launcher_ends_is_not_taken_for_what_died(victims, terminated, wo
     assert results[3].startswith(words.format(HOST))
 
 
+def is_ended_before_it_let_anyone_in(rank, num_ranks, store):
+    from topotune.liveness import watch as liveness
+
+    class SignalsAlone(liveness.selectors.DefaultSelector):
+        """Sees nobody knock until a signal comes."""
+
+        def select(self, timeout=None):
+            while True:
+                if woken := [event for event in super().select(timeout) if event[0].data == "woken"]:
+                    return woken
+                time.sleep(0.001)
+
+    if rank == 0:
+        liveness.selectors.DefaultSelector = SignalsAlone
+    return is_ended_as_launchers_do(rank, num_ranks, store, [], [0])
+
+
+def test_who_has_only_just_knocked_at_rank_0_hears_why_it_ends():
+    results = run_world(4, is_ended_before_it_let_anyone_in, deaths=[0])
+    assert results[3].startswith(f"rank 0 failed: its process on node {HOST} was ended by SIGTERM")
+
+
 def raises(rank, num_ranks, store, own_errors):
     from topotune.liveness.watch import watched_ranks
 

@@ -267,6 +267,8 @@ class Watch:
                     hub.lose(0, self._host, "orphaned", "")
                 else:
                     self._hear(key.data)
+            if terminated:
+                self._let_in()
             loss = hub.verdict(at_once=terminated)
             if loss is None and terminated:
                 loss = self._own_failure("", "terminated")
@@ -295,14 +297,25 @@ class Watch:
                 else:
                     self._selector.unregister(key.fileobj)
 
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # whoever it was has gone again
+    def _let_in(self) -> None:
+        """Take in all who have knocked, so that they too hear why this process ends."""
+        while self._accept():
+            pass
+        for line in list(self._hub.strangers):
+            self._hear(line)
+
+    def _accept(self) -> bool:
+        """Let one in that has knocked; whether there was one."""
+        try:
             accepted, _ = self._listener.accept()
-            line = Line(accepted)
-            if len(self._hub.strangers) >= 2 * self._size:  # they have said nothing: make room
-                self._drop(self._hub.strangers[0])
-            self._hub.strangers.append(line)
-            self._selector.register(accepted, selectors.EVENT_READ, line)
+        except OSError:  # nobody, or whoever it was has gone again
+            return False
+        line = Line(accepted)
+        if len(self._hub.strangers) >= 2 * self._size:  # they have said nothing: make room
+            self._drop(self._hub.strangers[0])
+        self._hub.strangers.append(line)
+        self._selector.register(accepted, selectors.EVENT_READ, line)
+        return True
 
     def _hear(self, line: Line) -> None:
         hub = self._hub
