@@ -46,3 +46,37 @@ def test_optimum_of_a_document_without_links_says_what_it_reads(tmp_path):
     done = topotune("optimum", "best.json", cwd=tmp_path)
     assert done.returncode == 2
     assert "best.json" in done.stderr.splitlines()[0]
+
+
+def test_optimum_of_known_machines_needs_no_file(tmp_path):
+    done = topotune("optimum", "--profile", "dgx-a100", "--nodes", "2", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["allgather"]["algbw_bytes_per_s"] == pytest.approx(346.67e9, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("optimum", "--profile", "dgx-a10"), "no machine profile 'dgx-a10'"),
+        (("optimum", "here.json", "--profile", "dgx-a100"), "here.json and --profile dgx-a100: give one"),
+        (("optimum",), "neither a file nor --profile"),
+        (("show", "--profile", "a6000-4gpu", "--nodes", "2"), "no adapter"),
+        (("show", "--profile", "auto"), "--profile auto"),
+    ],
+    ids=["unknown", "both", "neither", "nothing joins them", "no known machine"],
+)
+def test_a_profile_that_cannot_be_used_is_refused_in_one_line(tmp_path, arguments, words):
+    done = topotune(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert words in done.stderr.splitlines()[0]
+
+
+def test_show_says_what_a_known_machine_is_and_where_that_stands(tmp_path):
+    done = topotune("show", "--profile", "aws-p4d.24xlarge", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "4 EFA ports of 100 Gbit/s" in done.stdout
+    assert "sources" in done.stdout
+    document = json.loads(topotune("show", "--profile", "aws-p4d.24xlarge", "--json", cwd=tmp_path).stdout)
+    assert document["num_gpus"] == 8
+    assert document["num_nics"] == 4

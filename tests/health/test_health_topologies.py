@@ -349,3 +349,21 @@ def test_ranks_bound_away_from_their_gpus_are_named():
     assert finding.evidence.startswith(
         "rank 1 may run on CPUs 0-3, and GPU 1 is near CPUs 8-15 (NUMA node 1)"
     )
+
+
+# -- what the processors and the process are
+
+
+@pytest.mark.parametrize(("usable", "expected"), [("0", {"few-cpus"}), ("0-1", set()), ("0-7", set())])
+def test_a_process_with_fewer_cpus_than_its_gpus_have_ranks_is_told_so(usable, expected):
+    found = examine(topology(gpu(0), gpu(1), usable_cpus=usable, num_cpus=8)).findings
+    assert {finding.code for finding in found} & {"few-cpus"} == expected
+
+
+@pytest.mark.parametrize(
+    ("sockets", "numa", "expected"), [(2, 1, {"numa-off"}), (2, 2, set()), (1, 1, set())]
+)
+def test_several_sockets_in_one_numa_node_are_told(sockets, numa, expected):
+    nodes = [Vertex(id=f"a/numa/{index}", kind="numa", node="a", index=index) for index in range(numa)]
+    found = examine(topology(gpu(0), gpu(1), *nodes, num_sockets=sockets)).findings
+    assert {finding.code for finding in found} & {"numa-off"} == expected
