@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 
 def mutated(rng: random.Random, originals: Sequence[bytes], scraps: Sequence[bytes]) -> bytes:
-    """One of the originals, changed one to four times; ``scraps`` are pieces that readers may stumble over."""
+    """One of the originals, changed one to four times; ``scraps`` are what readers may stumble over."""
     data = bytearray(rng.choice(originals))
     for _ in range(rng.randint(1, 4)):
         start = rng.randrange(len(data) + 1)

@@ -9,7 +9,7 @@ from topotune.bounds.allreduce_forest import allreduce_forest, forest_params
 from topotune.bounds.graph import CapacityGraph
 from topotune.errors import UsageError
 from topotune.links.placement import partition_by
-from topotune.plan.algorithms import MAX_SCHEDULE_RANKS, check_params
+from topotune.plan.algorithms import MAX_SCHEDULE_RANKS, SCHEDULE_ALGORITHMS, check_params
 from topotune.plan.grouping import ACROSS
 from topotune.schedule.catalog import build
 from topotune.schedule.model import Params, Schedule
@@ -31,19 +31,7 @@ MAX_FOREST_HOSTS: Final = 8
 MAX_SEARCHED_RANKS: Final = 2048
 """Most ranks between which ways are searched for, in seconds."""
 
-ALGORITHMS: Final = (
-    "ring",
-    "ring_per_rail",
-    "double_binary_tree",
-    "recursive_doubling",
-    "halving_doubling",
-    "swing",
-    "bine",
-    "torus",
-    "parameter_server",
-    "hierarchical",
-    "forest",
-)
+ALGORITHMS: Final = (*SCHEDULE_ALGORITHMS, "ring_per_rail")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
