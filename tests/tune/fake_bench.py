@@ -13,7 +13,8 @@ RECURSIVE = Candidate.of("recursive_doubling", {})
 
 
 class FakeBench:
-    """Times are ``true_s(candidate, bytes)`` with log-normal noise; ``miss_rate`` of starts are missed.
+    """Times are ``true_s(candidate, bytes)`` with log-normal noise; ``miss_rate`` of starts are missed,
+    but none behind a barrier.
 
     ``hangs(candidate, bytes, condition)`` says whether a call never ends.
     """
@@ -75,10 +76,10 @@ class FakeBench:
                 true_s *= self.slow_down.get((block.arms[arm], block.condition), 1.0)
                 time_s = true_s * np.exp(self.rng.normal(0, self.noise))
                 self.clock_s += max(time_s, block.expected_s[arm])
-                late = self.rng.random() < self.miss_rate
+                late = self.rng.random() < self.miss_rate and block.scheme == "clock"
                 missed += late
                 times[row, arm] = np.nan if late else time_s
-        return BlockTimes(times_s=times, num_missed=missed, scheme="clock")
+        return BlockTimes(times_s=times, num_missed=missed, scheme=block.scheme)
 
 
 def default_time(message_bytes):

@@ -173,7 +173,11 @@ class Sampling:
                     f"common starts of {arms[-1].label} at {message_bytes} bytes",
                     hint="the machine is too busy to measure on: stop what else runs there",
                 )
-            block = self._block(message_bytes, arms, missing, first_guess_s, condition)
+            # A round of many arms is lost with any of them: long before attempts run out a barrier must do.
+            loses_rounds = asked >= _ATTEMPTS * num_rounds / 2 and len(whole) < asked / 2
+            block = self._block(
+                message_bytes, arms, missing, first_guess_s, condition, on_clock=not loses_rounds
+            )
             asked += len(block.orders)
             times = self.bench.run(block)
             if times.broken is not None:
@@ -196,6 +200,8 @@ class Sampling:
         num_rounds: int,
         first_guess_s: float,
         condition: Condition,
+        *,
+        on_clock: bool,
     ) -> Block:
         keys = [(message_bytes, arm, condition) for arm in arms]
         known = [self._recent_s.get(key) for key in keys]
@@ -219,7 +225,9 @@ class Sampling:
             condition=condition,
             # Work beside the collective makes calls long beside a barrier's skew, and their times hard to
             # foresee.
-            scheme="barrier" if condition != "idle" or self._misses_too_many(message_bytes) else "clock",
+            scheme="clock"
+            if on_clock and condition == "idle" and not self._misses_too_many(message_bytes)
+            else "barrier",
         )
 
     def _learn(self, block: Block, times: BlockTimes) -> None:
