@@ -318,7 +318,9 @@ def test_a_rank_that_is_killed_on_another_node_ends_the_waits_here():
 
 @closing
 def come_late(rank, num_ranks, store, join):
-    communicator = join("late", timedelta(seconds=2))
+    store.set(f"began {rank}", "")
+    store.wait([f"began {other}" for other in range(num_ranks)], AMPLE)
+    communicator = join("late", timedelta(seconds=5))
     executable = build_executable("shm", {}, communicator)
     message = None
     if rank == 0:
@@ -336,7 +338,7 @@ def come_late(rank, num_ranks, store, join):
 def test_a_rank_that_does_not_come_is_waited_for_until_the_timeout_and_told_when_it_comes():
     assert gloo_world.run_world(2, come_late)[0] == (
         "allreduce of 40 B by shm on communicator 'late', rank 0 of 2: "
-        "meeting in shared memory: rank 1 did not come within 2 s"
+        "meeting in shared memory: rank 1 did not come within 5 s"
     )
 
 

@@ -142,10 +142,11 @@ def test_destroy_lets_what_was_called_end_and_joins_the_thread():
 
 
 def misses_the_second_algorithm(rank, num_ranks, store):
-    dist.init_process_group("topotune", timeout=timedelta(seconds=3))
+    dist.init_process_group("topotune", timeout=timedelta(seconds=300))
     group = dist.group.WORLD
     group.override = RING
     dist.all_reduce(torch.ones(100))
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=3))  # only now: to join may take longer
     if rank == 0:
         store.wait(["done"], timedelta(seconds=100))
         return None

@@ -265,7 +265,8 @@ def test_groups_are_positions_so_the_ranks_that_an_order_puts_together_are_a_gro
 
 def late_in_order(rank, num_ranks, store):
     topotune.use(job_plan(3, rows((0, "ring", {})), rank_order=(2, 1, 0)))
-    dist.init_process_group("topotune", timeout=timedelta(seconds=3))
+    dist.init_process_group("topotune", timeout=timedelta(seconds=300))
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=3))  # only now: to join may take longer
     if rank == 0:
         store.wait(["seen 1", "seen 2"])
         return None
