@@ -139,7 +139,7 @@ def test_a_node_whose_rank_dies_is_named():
 
 
 def join_and_die(rank, num_ranks, store):
-    agreement._DOORS_WITHIN_S = agreement._ATTEMPTS_WITHIN_S = 0.5
+    agreement._DOORS_WITHIN_S = agreement._ATTEMPTS_WITHIN_S = 1.5
     given = on_places("a", "a", "b", candidates=[LO])
     if rank == 2:
         agreement.Door = lambda addresses: os._exit(1)
