@@ -139,6 +139,12 @@ def pair(tmp_path) -> str:
     return str(path)
 
 
+def own_lines(stderr):
+    """What topotune says. torch's launcher of one node may warn that the other's, with the store, has left."""
+    said = ("written to ", "network: ", "error: ", "hint: ", "warning: ")
+    return [line for line in stderr.splitlines() if line.startswith(said)]
+
+
 def test_probe_under_a_launcher_is_one_topology_of_all_nodes_and_ranks(start_lab, pair, tmp_path):
     path = tmp_path / "cluster.json"
     process = start_lab(pair, "", sys.executable, "-m", "topotune", "probe", "-o", str(path))
@@ -146,7 +152,7 @@ def test_probe_under_a_launcher_is_one_topology_of_all_nodes_and_ranks(start_lab
     assert process.returncode == 0, stderr
     assert stdout.startswith("2 nodes like this: a, b\n")
     assert "\nranks: 4, 2 on each of 2 nodes\n" in stdout
-    assert stderr == f"written to {path}\n"
+    assert own_lines(stderr) == [f"written to {path}"]
     document = json.loads(path.read_text())
     assert list(dict.fromkeys(vertex["node"] for vertex in document["vertices"])) == ["a", "b"]
     assert document["source"]["kind"] == "probe, 2 nodes"
@@ -158,7 +164,7 @@ def test_probe_under_a_launcher_prints_one_document(start_lab):
     stdout, stderr = process.communicate(timeout=150)
     assert process.returncode == 0, stderr
     assert {vertex["node"] for vertex in json.loads(stdout)["vertices"]} == {"a", "b"}
-    assert stderr == ""
+    assert own_lines(stderr) == []
 
 
 def test_the_choice_is_printed_once_and_kept_in_the_result_and_can_be_forced(start_lab, pair, tmp_path):
@@ -179,7 +185,7 @@ def test_the_choice_is_printed_once_and_kept_in_the_result_and_can_be_forced(sta
     _, stderr = process.communicate(timeout=150)
     assert process.returncode == 0, stderr
     line = "eth0 on a and b (forced by --interface or TOPOTUNE_INTERFACE)"
-    assert stderr == f"network: {line}\nwritten to {path}\n"
+    assert own_lines(stderr) == [f"network: {line}", f"written to {path}"]
     assert json.loads(path.read_text())["facts"]["interface"] == line
 
 
