@@ -140,7 +140,7 @@ def pair(tmp_path) -> str:
 
 
 def own_lines(stderr):
-    """What topotune says. torch's launcher of one node may warn that the other's, with the store, has left."""
+    """What topotune says. torch's launcher of a node may warn that the one with the store has left."""
     said = ("written to ", "network: ", "error: ", "hint: ", "warning: ")
     return [line for line in stderr.splitlines() if line.startswith(said)]
 
