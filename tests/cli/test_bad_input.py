@@ -6,7 +6,7 @@ import pytest
 from command_line import topotune
 from plan_example import example as plan_document
 
-from topotune import cli
+from topotune.cli import plans
 from topotune.errors import OutputFileError, UsageError
 
 
@@ -81,11 +81,11 @@ def test_an_existing_file_of_another_kind_is_never_overwritten_unasked(tmp_path,
 
 
 def test_a_file_in_the_journals_place_is_kept_and_refused_before_any_rank_is_started(tmp_path, monkeypatch):
-    monkeypatch.setattr(cli, "_on_ranks", lambda *_, **__: pytest.fail("ranks were started"))
+    monkeypatch.setattr(plans, "on_ranks", lambda *_, **__: pytest.fail("ranks were started"))
     notes = tmp_path / "plan.journal.jsonl"
     notes.write_text("my notes")
     with pytest.raises(OutputFileError, match="is there and is no journal of topotune"):
-        cli.tune(output=tmp_path / "plan.json", budget="1s", as_json=True)
+        plans.tune(output=tmp_path / "plan.json", budget="1s", as_json=True)
     assert notes.read_text() == "my notes"
 
 
@@ -101,10 +101,10 @@ def test_a_program_that_the_kernel_cannot_run_is_refused(tmp_path):
 
 
 def test_sizes_that_cannot_be_compared_are_refused_before_any_rank_is_started(tmp_path, monkeypatch):
-    monkeypatch.setattr(cli, "_on_ranks", lambda *_, **__: pytest.fail("ranks were started"))
+    monkeypatch.setattr(plans, "on_ranks", lambda *_, **__: pytest.fail("ranks were started"))
     (tmp_path / "plan.json").write_bytes(plan_bytes())
     with pytest.raises(UsageError, match="a size of 1001 bytes cannot be measured"):
-        cli.compare(tmp_path / "plan.json", sizes="1001", budget="1s", seed=0)
+        plans.compare(tmp_path / "plan.json", sizes="1001", budget="1s", seed=0)
 
 
 def plan_bytes(**changes: object) -> bytes:

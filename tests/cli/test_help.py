@@ -7,7 +7,8 @@ import pytest
 from command_line import topotune
 from plan_example import example as plan_document
 
-from topotune.cli import _launcher, app
+from topotune.cli.app import app
+from topotune.cli.ranks import find_launcher
 from topotune.documents import KINDS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -73,7 +74,7 @@ def test_one_rank_speaks(monkeypatch, environment, speaks):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert _launcher().speaks is speaks
+    assert find_launcher().speaks is speaks
 
 
 def test_the_version_is_the_packages(tmp_path):

@@ -1,0 +1,242 @@
+"""Verbs about descriptions of machines: probe, import, export, show, schema."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from topotune.cli.app import app
+from topotune.cli.machines import machine_profile, one_of
+from topotune.cli.options import Force, Json, KnownMachine, Output
+from topotune.cli.output import check_output, deliver, print_json, say, width
+from topotune.cli.ranks import on_ranks
+from topotune.errors import UsageError
+
+
+@app.command()
+def probe(
+    root: Annotated[
+        Path,
+        typer.Option("--root", metavar="DIR", help="Read a captured tree of /sys, /proc, /etc instead of /."),
+    ] = Path("/"),
+    output: Output = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Map this machine: GPUs, NVLink, PCIe, NUMA, network and RDMA devices. Under a launcher, all its nodes.
+
+    Example: topotune probe -o machine.json
+    """
+    from topotune.probe import probe as look
+    from topotune.probe.launcher import read_launcher
+    from topotune.probe.membership import Alone
+    from topotune.topology import render, topology_from_document, topology_to_document
+
+    launcher = read_launcher(os.environ, num_local_ranks=1)
+    if launcher.speaks:
+        check_output(output, force, schema=None)
+    if isinstance(launcher, Alone):
+        topology = look(root)
+        document = topology_to_document(topology)
+    else:
+        document = on_ranks(probe_rank, {"root": str(root.absolute())}, launcher, 1)
+        if not launcher.speaks:
+            return
+        topology = topology_from_document(document, "the nodes' topology")
+    deliver(document, render(topology, width=width()), output, force, as_json, schema=None)
+
+
+@app.command(name="import")
+def import_(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE…", help="Captured output or files; NODE=FILE says which node one is of."
+        ),
+    ],
+    format_name: Annotated[
+        str | None,
+        typer.Option("--format", metavar="NAME", help="What the files are, instead of recognising it."),
+    ] = None,
+    output: Output = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Read other tools' files (NCCL XML, nvidia-smi, nccl-tests, …): one topology, or one measurement.
+
+    Example: topotune import topo.xml topo-m.txt smi-q.txt -o machine.json
+    """
+    from topotune.links.foreign import benchmarks_among
+    from topotune.topology import render, topology_to_document
+    from topotune.topology.formats import read_files
+
+    check_output(output, force, schema=None)
+    benchmarks = benchmarks_among(files, format_name=format_name)
+    if benchmarks:
+        _import_benchmarks(files, benchmarks, format_name, output, force, as_json)
+        return
+    topology = read_files(files, format_name=format_name)
+    document = topology_to_document(topology)
+    deliver(document, render(topology, width=width()), output, force, as_json, schema=None)
+
+
+def _import_benchmarks(
+    files: list[str],
+    benchmarks: Sequence[str],
+    format_name: str | None,
+    output: Path | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Benchmarks' output to a measurement; all of the files, or none."""
+    from topotune.links import fit_links
+    from topotune.links.document import to_document
+    from topotune.links.foreign import read_measurement
+    from topotune.report.text import describe_measurement
+
+    others = [file for file in files if file not in benchmarks]
+    if others:
+        raise UsageError(
+            f"{benchmarks[0]} is a benchmark's output and {others[0]} is not: they make no document together",
+            hint="import each kind by itself: a measurement, and a topology",
+        )
+    measurement = read_measurement(files, format_name=format_name)
+    model = fit_links(measurement) if measurement.times_links else None
+    text = describe_measurement(measurement, model)
+    deliver(to_document(measurement), text, output, force, as_json, schema=None)
+
+
+@app.command()
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A topology, or a file that import reads.")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="FORMAT", help="nccl-xml (NCCL_TOPO_FILE), json, dot, graphml.")
+    ],
+    node: Annotated[
+        str | None, typer.Option("--node", metavar="NAME", help="Which node, where the format holds one.")
+    ] = None,
+    output: Output = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write a topology for other programs.
+
+    Example: topotune export machine.json --to nccl-xml -o topo.xml
+    """
+    from topotune.files import write_whole
+    from topotune.topology.formats import export_topology, read_files
+
+    check_output(output, force, schema=None)
+    exported = export_topology(read_files([str(file)]), to, node=node)
+    for warning in exported.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    if output is not None:
+        write_whole(output, exported.text.encode(), force=force)
+    if as_json:
+        head = {"schema": "topotune/export", "schema_version": 1}
+        print_json(head | {"format": to, "text": exported.text, "warnings": list(exported.warnings)})
+    elif output is None:
+        print(exported.text, end="")
+    else:
+        print(f"written to {output}", file=sys.stderr)
+
+
+@app.command()
+def show(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="A topology, measurement, plan or machine profile."),
+    ] = None,
+    profile: KnownMachine = None,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", metavar="N", help="So many of the known machine.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show a topology, measurement, plan or known machine for people.
+
+    Example: topotune show plan.json
+    """
+    from topotune.documents import read_document
+
+    one_of(file, profile)
+    if nodes is not None and profile is None:
+        raise UsageError("--nodes: counts known machines", hint="topotune show --profile NAME --nodes 2")
+    if file is None:
+        assert profile is not None
+        _show_profile(profile, nodes, as_json)
+        return
+    document = read_document(file)
+    kind = document["schema"]
+    if kind == "topotune/profile":
+        _show_profile(str(file.absolute()), None, as_json)
+    elif kind == "topotune/topology":
+        from topotune.topology import render, summary, topology_from_document
+
+        topology = topology_from_document(document, str(file))
+        say(document | summary(topology) if as_json else render(topology, width=width()), as_json)
+    elif kind == "topotune/measurement":
+        from topotune.links import fit_links, measurement_from_document
+        from topotune.report.text import describe_measurement
+
+        measurement = measurement_from_document(document, str(file))
+        model = fit_links(measurement) if measurement.times_links else None
+        say(document if as_json else describe_measurement(measurement, model), as_json)
+    elif kind == "topotune/plan":
+        from topotune.plan import load_plan, plan_to_document
+        from topotune.report.text import describe_plan
+
+        plan = load_plan(file)
+        say(plan_to_document(plan) if as_json else describe_plan(plan), as_json)
+    else:
+        raise UsageError(
+            f"{file}: is a {kind}, which show does not know",
+            hint="show reads topologies, measurements, plans, machine profiles",
+        )
+
+
+def _show_profile(name: str, nodes: int | None, as_json: bool) -> None:
+    from topotune.report.machine import describe_profile
+    from topotune.topology import render, summary, topology_to_document
+    from topotune.topology.profile import profile_to_document
+    from topotune.topology.profile_topology import machine_topology
+
+    profile = machine_profile(name)
+    topology = machine_topology(profile, nodes)
+    if as_json:
+        document = topology_to_document(topology) | summary(topology)
+        print_json(document | {"profile": profile_to_document(profile)})
+    else:
+        print(describe_profile(profile, width=width()), render(topology, width=width()), sep="\n\n")
+
+
+@app.command()
+def schema(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="plan, topology, measurement, check, schedule, lab, prediction, profile."
+        ),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Print the JSON Schema of a kind of document.
+
+    Example: topotune schema plan
+    """
+    from topotune.documents import json_schema
+
+    del as_json  # a schema is JSON either way
+    print_json(json_schema(name))
+
+
+def probe_rank(payload: dict[str, Any]) -> Any:
+    """`probe` on one rank; the document of all nodes on rank 0."""
+    from topotune.launch.cluster_probe import probe_all_nodes
+    from topotune.topology import topology_to_document
+
+    topology = probe_all_nodes(Path(payload["root"]))
+    return None if topology is None else topology_to_document(topology)

@@ -1,0 +1,69 @@
+"""The verb lab: emulated clusters."""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from topotune.cli.app import app
+from topotune.cli.options import Json
+from topotune.cli.output import say
+from topotune.errors import UsageError
+
+
+@app.command()
+def lab(
+    profile: Annotated[
+        str | None,
+        typer.Argument(metavar="PROFILE", help="A profile's name or file; none lists those that ship."),
+    ] = None,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="-- CMD…", help="What runs on each rank.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Run CMD once per node, without a launcher.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up when CMD has ended.")] = False,
+    down: Annotated[bool, typer.Option("--down", help="Remove what ended labs have left over.")] = False,
+    no_latency: Annotated[
+        bool, typer.Option("--no-latency", help="Skip the profile's latencies where the kernel has no netem.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run CMD on every rank of an emulated cluster of network namespaces (Linux, root).
+
+    Example: topotune lab 2x4 -- topotune tune -o plan.json
+    """
+    from topotune import lab as labs
+
+    if down:
+        removed = labs.down()
+        document: dict[str, Any] = {
+            "removed": [{"id": record.id, "profile": record.profile} for record in removed]
+        }
+        _say_lab(document, [f"removed {record.id} ({record.profile})" for record in removed], as_json)
+        return
+    if profile is None:
+        profiles = labs.list_profiles()
+        document = {
+            "profiles": [{"name": one.name, "ranks": [node.ranks for node in one.nodes]} for one in profiles]
+        }
+        lines = [f"{one.name:16} {len(one.nodes)} nodes of {one.nodes[0].ranks} ranks" for one in profiles]
+        _say_lab(document, lines, as_json)
+        return
+    if not command:
+        raise UsageError(
+            f"lab {profile}: no command was given", hint="topotune lab 2x4 -- topotune tune -o plan.json"
+        )
+    code = labs.run(
+        profile,
+        command,
+        once=once,
+        keep=keep,
+        no_latency=no_latency,
+        report=lambda line: print(line, file=sys.stderr),
+    )
+    raise typer.Exit(code)
+
+
+def _say_lab(document: dict[str, Any], lines: list[str], as_json: bool) -> None:
+    head = {"schema": "topotune/labs", "schema_version": 1, "warnings": []}
+    say(head | document if as_json else "\n".join(lines) or "nothing was left over", as_json)

@@ -1,0 +1,227 @@
+"""Verbs about plans: tune, compare, run."""
+
+import contextlib
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from topotune import units
+from topotune.cli.app import FINDINGS, app
+from topotune.cli.options import Backend, Force, Interface, Json, NumLocalRanks, Output, Seed, Sizes
+from topotune.cli.output import check_output, deliver, print_error, width
+from topotune.cli.ranks import (
+    check_backend,
+    find_launcher,
+    force_interface,
+    on_ranks,
+    progress_bar,
+    say_network,
+)
+from topotune.errors import RunError, UsageError
+
+
+@app.command()
+def tune(
+    nproc_per_node: NumLocalRanks = None,
+    interface: Interface = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the plan to FILE.")
+    ] = None,
+    budget: Annotated[
+        str, typer.Option("--budget", metavar="TIME", help="Time from ranks joined to plan written.")
+    ] = "60s",
+    sizes: Sizes = None,
+    min_gain: Annotated[
+        float,
+        typer.Option(
+            "--min-gain", metavar="PERCENT", help="Gain that a row must prove to leave the default, in %."
+        ),
+    ] = 2.0,
+    backend: Backend = "gloo",
+    seed: Seed = 0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run that was cut short, by its journal.")
+    ] = False,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Probe, measure, search, confirm, and write the plan. The main job.
+
+    Example: topotune tune --nproc-per-node 4 -o plan.json
+    """
+    from topotune.plan import SCHEMA as PLAN_SCHEMA
+    from topotune.plan import plan_from_document
+    from topotune.report.text import describe_plan
+    from topotune.tune.journal import check_replaceable, kept_path, num_unfinished
+    from topotune.tune.options import TuneOptions
+
+    journal_path = None if output is None else _journal_path(output)
+    if not 0 <= min_gain <= 1000:
+        raise UsageError(f"--min-gain {min_gain:g}: a gain lies between 0 and 1000 %")
+    payload = {
+        "budget_s": units.parse_seconds(budget),
+        "sizes": list(units.parse_sizes(sizes)) if sizes is not None else None,
+        "min_gain": min_gain / 100,
+        "backend": check_backend(backend),
+        "seed": seed,
+        "journal_path": None if journal_path is None else str(journal_path),
+        "resume": resume,
+    }
+    TuneOptions.from_payload(payload)
+    force_interface(interface)
+    launcher = find_launcher(nproc_per_node)
+    if launcher.speaks:
+        check_output(output, force, schema=PLAN_SCHEMA)
+        if journal_path is not None:
+            check_replaceable(journal_path)
+            if not resume and (num_finished := num_unfinished(journal_path)):
+                print(
+                    f"note: {journal_path} holds {num_finished} finished trials of a run that was cut short, "
+                    f"which --resume would go on with; it is kept as {kept_path(journal_path).name}",
+                    file=sys.stderr,
+                )
+    if not as_json and launcher.speaks:
+        from topotune.probe import probe as look
+        from topotune.topology import render
+
+        print(render(look(), width=width()), flush=True)
+    with _resumable(output):
+        document = on_ranks(tune_rank, payload, launcher, nproc_per_node)
+    if not launcher.speaks:
+        return
+    plan = plan_from_document(document, "the new plan")
+    text = describe_plan(plan)
+    if output:
+        text += "\n" + _how_to_use(output, plan.fingerprint.hard.ranks_per_node)
+    deliver(document, text, output, force, as_json, schema=PLAN_SCHEMA)
+
+
+def _journal_path(plan: Path) -> Path:
+    """Beside the plan: ``plan.json`` → ``plan.journal.jsonl``."""
+    return plan.with_name(f"{plan.stem}.journal.jsonl")
+
+
+@contextlib.contextmanager
+def _resumable(output: Path | None) -> Iterator[None]:
+    """Where a run fails that has left a journal, say that it can be resumed."""
+    try:
+        yield
+    except RunError as error:
+        if output is not None and error.hint is None and _journal_path(output).exists():
+            error.hint = f"topotune tune --resume -o {output} goes on from what was measured so far"
+        raise
+
+
+def _how_to_use(plan: Path, ranks_per_node: Sequence[int]) -> str:
+    torchrun = f"torchrun --nproc-per-node {ranks_per_node[0]}"
+    if len(ranks_per_node) > 1:
+        torchrun += f" --nnodes {len(ranks_per_node)} …"
+    return (
+        "use it\n"
+        f"  topotune run --plan {plan} -- {torchrun} train.py\n"
+        '  where train.py says dist.init_process_group("topotune"); or, with the backend it has,\n'
+        f'  model.register_comm_hook(None, topotune.ddp_comm_hook("{plan}"))'
+    )
+
+
+@app.command()
+def compare(
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan, from topotune tune -o.")],
+    sizes: Sizes = None,
+    nproc_per_node: NumLocalRanks = None,
+    interface: Interface = None,
+    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Time to spend.")] = "30s",
+    seed: Seed = 0,
+    output: Output = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Measure the plan against the default, paired, now. Exit code 3 where the plan is slower anywhere.
+
+    Example: topotune compare plan.json --sizes 256K,8M
+    """
+    from topotune.plan import load_plan
+    from topotune.report.text import describe_comparison
+    from topotune.tune.options import CompareOptions
+
+    plan = load_plan(plan_file)
+    payload = {
+        "plan_path": str(plan_file.resolve()),
+        "sizes": list(units.parse_sizes(sizes)) if sizes is not None else None,
+        "budget_s": units.parse_seconds(budget),
+        "seed": seed,
+    }
+    CompareOptions.from_payload(payload)
+    force_interface(interface)
+    launcher = find_launcher(nproc_per_node)
+    if launcher.speaks:
+        check_output(output, force, schema="topotune/comparison")
+    num_local_ranks = nproc_per_node or plan.fingerprint.hard.ranks_per_node[0]
+    document = on_ranks(compare_rank, payload, launcher, num_local_ranks, share_result=True)
+    if document is None:
+        return
+    if launcher.speaks:
+        text = describe_comparison(document)
+        deliver(document, text, output, force, as_json, schema="topotune/comparison")
+    if any(row["verdict"] == "slower" for row in document["rows"]):
+        raise typer.Exit(FINDINGS)
+
+
+@app.command()
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="-- CMD…", help="The job's command line.")],
+    plan_file: Annotated[Path, typer.Option("--plan", metavar="FILE", help="The plan.")],
+) -> NoReturn:
+    """Run CMD with all that the plan can set from outside: TOPOTUNE_PLAN, and the network interface.
+
+    Example: topotune run --plan plan.json -- torchrun --nproc-per-node 4 train.py
+    """
+    from topotune.plan import load_plan
+
+    plan = load_plan(plan_file)  # a job must not start on a plan that cannot be read
+    program = shutil.which(command[0])
+    if program is None:
+        raise UsageError(
+            f"{command[0]!r}: no such command", hint="topotune run --plan plan.json -- torchrun … train.py"
+        )
+    os.environ["TOPOTUNE_PLAN"] = str(plan_file.resolve())
+    if plan.context.interface is not None and not os.environ.get("GLOO_SOCKET_IFNAME"):
+        missing = set(plan.context.interface.split(",")) - {name for _, name in socket.if_nameindex()}
+        if missing:
+            print(f"warning: no network interface {min(missing)!r} here, as in the plan", file=sys.stderr)
+        else:
+            os.environ["GLOO_SOCKET_IFNAME"] = plan.context.interface
+    sys.stdout.flush()
+    try:
+        os.execv(program, command)
+    except OSError as problem:
+        raise UsageError(
+            f"{command[0]!r}: cannot be run: {problem.strerror}",
+            hint="a script needs a first line such as #!/bin/sh",
+        ) from problem
+
+
+def tune_rank(payload: dict[str, Any]) -> Any:
+    """`tune` on one rank; the plan's document on rank 0, which also shows the progress."""
+    from topotune.tune.session import tune_worker
+
+    with progress_bar() as report:
+        return tune_worker(
+            payload,
+            lambda now: report(now.phase, now.done, now.seconds_left),
+            say_network,
+            print_error,
+        )
+
+
+def compare_rank(payload: dict[str, Any]) -> Any:
+    """`compare` on one rank; the comparison's document on rank 0."""
+    from topotune.tune.session import compare_worker
+
+    return compare_worker(payload, say_network, print_error)
