@@ -368,6 +368,16 @@ def read_document(path: str | os.PathLike[str], schema: str | None = None) -> di
     return document
 
 
+def holds(path: str | os.PathLike[str], schema: str) -> bool:
+    """Whether a file is a document of this kind, or says that it is one; it is not checked.
+
+    Raises:
+        InputFileError: the file cannot be read.
+    """
+    start = read_bytes_from_start(path, MAX_MEASUREMENT_BYTES)
+    return start.lstrip().startswith(b"{") and f'"{schema}"'.encode() in start
+
+
 def document_text(document: dict[str, Any]) -> str:
     """A document as it stands in files and on stdout: sorted keys, laid out for people to compare."""
     return json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,7 +1,6 @@
 """Verbs about descriptions of machines: probe, import, export, show, schema."""
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -107,41 +106,6 @@ def _import_benchmarks(
     model = fit_links(measurement) if measurement.times_links else None
     text = describe_measurement(measurement, model)
     deliver(to_document(measurement), text, output, force, as_json, schema=None)
-
-
-@app.command()
-def export(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A topology, or a file that import reads.")],
-    to: Annotated[
-        str, typer.Option("--to", metavar="FORMAT", help="nccl-xml (NCCL_TOPO_FILE), json, dot, graphml.")
-    ],
-    node: Annotated[
-        str | None, typer.Option("--node", metavar="NAME", help="Which node, where the format holds one.")
-    ] = None,
-    output: Output = None,
-    force: Force = False,
-    as_json: Json = False,
-) -> None:
-    """Write a topology for other programs.
-
-    Example: topotune export machine.json --to nccl-xml -o topo.xml
-    """
-    from topotune.files import write_whole
-    from topotune.topology.formats import export_topology, read_files
-
-    check_output(output, force, schema=None)
-    exported = export_topology(read_files([str(file)]), to, node=node)
-    for warning in exported.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    if output is not None:
-        write_whole(output, exported.text.encode(), force=force)
-    if as_json:
-        head = {"schema": "topotune/export", "schema_version": 1}
-        print_json(head | {"format": to, "text": exported.text, "warnings": list(exported.warnings)})
-    elif output is None:
-        print(exported.text, end="")
-    else:
-        print(f"written to {output}", file=sys.stderr)
 
 
 @app.command()

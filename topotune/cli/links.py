@@ -154,13 +154,13 @@ def check(
 
 def _check_files(files: Sequence[str], profile: str | None) -> dict[str, Any]:
     """What is wrong by a measurement, or by files that make up a topology."""
-    from topotune.documents import MAX_MEASUREMENT_BYTES, read_bytes, read_document
+    from topotune.documents import holds, read_document
     from topotune.health.checked import check_topology
     from topotune.links import measurement_from_document
     from topotune.links.check import check_measurement, check_to_document
     from topotune.topology.formats import read_files
 
-    if len(files) == 1 and b'"topotune/measurement"' in read_bytes(files[0], max_bytes=MAX_MEASUREMENT_BYTES):
+    if len(files) == 1 and holds(files[0], "topotune/measurement"):
         document = read_document(files[0], "topotune/measurement")
         return check_to_document(check_measurement(measurement_from_document(document, files[0])))
     return check_to_document(check_topology(read_files(files), profile=profile))

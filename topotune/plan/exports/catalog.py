@@ -1,0 +1,30 @@
+"""The programs that a plan can be exported to."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Final
+
+from topotune.errors import UsageError
+from topotune.plan.exports.target import Target
+
+MODULES: Final[Mapping[str, str]] = {}
+"""Target → its module in this room, in the order of ``--to list``."""
+
+
+def targets() -> tuple[Target, ...]:
+    """All targets."""
+    return tuple(find_target(name) for name in MODULES)
+
+
+def find_target(name: str) -> Target:
+    """The target of this name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in MODULES:
+        raise UsageError(
+            f"--to {name}: a plan cannot be exported to that", hint="--to list prints the targets"
+        )
+    target: Target = import_module(f"topotune.plan.exports.{MODULES[name]}").TARGET
+    return target

@@ -1,0 +1,62 @@
+"""What an exporter is: a plan turned into another program's settings, their text, and back.
+
+Theory of operation. Each target has a document of its own, a frozen value with exactly what the target's
+file can say. ``from_plan`` decides (what is lost or cannot be expressed is a warning or a refusal there);
+``write`` and ``read`` are inverse: ``write(read(write(document))) == write(document)``. So what was exported
+can be read back and exported again without a change.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from topotune.plan import Plan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportOptions:
+    """What the user may say beside the plan.
+
+    Attributes:
+        version: of the target, as major.minor (``5.0``); None for the newest that the target knows.
+    """
+
+    version: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Translated:
+    """A plan in a target's terms.
+
+    Attributes:
+        document: what the target's file will say.
+        warnings: what of the plan is lost, a sentence each.
+    """
+
+    document: Any
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """One program that can take a plan.
+
+    Attributes:
+        name: as ``--to`` takes it.
+        summary: what it is for, one line.
+        versions: of the program that the output is for (``Open MPI 4.0 to 5.0``).
+        from_plan: a plan in the target's terms; refuses (UsageError) what would be wrong or dangerous there.
+        write: the document's text, which ends in a newline.
+        read: the document of a text; the second argument names its source in errors (InputFileError).
+        environment: where the document is nothing but environment variables: these; else None.
+        how_to_use: how to hand the file (its path is the argument) to the program; lines of a shell or prose.
+    """
+
+    name: str
+    summary: str
+    versions: str
+    from_plan: Callable[[Plan, ExportOptions], Translated]
+    write: Callable[[Any], str]
+    read: Callable[[str, str], Any]
+    environment: Callable[[Any], Mapping[str, str]] | None = None
+    how_to_use: Callable[[str], str]
