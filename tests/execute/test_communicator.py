@@ -188,6 +188,30 @@ def test_abort_ends_a_wait_in_another_thread(algorithm):
             assert later.startswith(f"communicator 'aborted' cannot be used on rank {rank}: ")
 
 
+def abort_after_a_peer(rank, num_ranks, store):
+    """Rank 2 has aborted; then rank 1 does, which waits for rank 0."""
+    communicator = Communicator(store, rank, num_ranks, name="aborted", timeout=AMPLE)
+    message = ""
+    if rank == 2:
+        communicator.abort()
+    elif rank == 1:
+        with pytest.raises(RuntimeError):
+            communicator.group.recv([torch.zeros(1)], 2, 1).wait(AMPLE)
+        waiting = communicator.group.recv([torch.zeros(1)], 0, 1)
+        communicator.abort()
+        with pytest.raises(RuntimeError) as caught:
+            waiting.wait(timedelta(seconds=20))
+        message = str(caught.value)
+        store.set("ended", "")
+    store.wait(["ended"], AMPLE)
+    communicator.close()
+    return message
+
+
+def test_abort_ends_every_wait_though_a_peer_is_gone_already():
+    assert "pair closure" in gloo_world.run_world(3, abort_after_a_peer)[1]
+
+
 def open_and_close(rank, num_ranks, store):
     def num_open():
         return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))

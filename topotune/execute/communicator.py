@@ -11,9 +11,10 @@ How waits end (torch 2.13, by trial). A wait for a peer that never answers ends 
 with an error. ``ProcessGroup.abort()`` and ``shutdown()`` do *not* end it: they do nothing on gloo. What does
 end it is a timeout of *any* operation of the same group: gloo then closes all connections ("Application
 timeout caused pair closure"), every operation of this rank fails at once, and so does whatever a peer waits
-for from this rank. ``abort()`` makes use of that: it waits one millisecond for a message that nobody sends. A
-group that timed out or was aborted is of no further use, so the communicator remembers why and says so when
-it is used again.
+for from this rank. ``abort()`` makes use of that: it waits one millisecond for a message that nobody sends, from
+the first peer whose connection still stands: where that is closed already, nothing times out, and waits for
+other peers go on. A group that timed out or was aborted is of no further use, so the communicator remembers
+why and says so when it is used again.
 """
 
 import hashlib
@@ -298,14 +299,15 @@ def end_waits(group: dist.ProcessGroup) -> None:
 
     Peers that wait for this rank fail as well.
     """
-    if group.size() == 1:
-        return
-    peer = (group.rank() + 1) % group.size()
-    try:
-        group.recv([torch.empty(1, dtype=torch.uint8)], peer, _ABORT_TAG).wait(_ABORT_WAIT)
-    except RuntimeError:
-        return
-    raise AssertionError(f"rank {peer} sent a message with the tag of abort")
+    for distance in range(1, group.size()):
+        # A peer that is gone already fails this one message alone; a wait that times out closes everything,
+        # and then the messages to all others fail at once.
+        peer = (group.rank() + distance) % group.size()
+        try:
+            group.recv([torch.empty(1, dtype=torch.uint8)], peer, _ABORT_TAG).wait(_ABORT_WAIT)
+        except RuntimeError:
+            continue
+        raise AssertionError(f"rank {peer} sent a message with the tag of abort")
 
 
 def _devices() -> list[dist.ProcessGroupGloo.Device]:
