@@ -11,10 +11,10 @@ How waits end (torch 2.13, by trial). A wait for a peer that never answers ends 
 with an error. ``ProcessGroup.abort()`` and ``shutdown()`` do *not* end it: they do nothing on gloo. What does
 end it is a timeout of *any* operation of the same group: gloo then closes all connections ("Application
 timeout caused pair closure"), every operation of this rank fails at once, and so does whatever a peer waits
-for from this rank. ``abort()`` makes use of that: it waits one millisecond for a message that nobody sends, from
-the first peer whose connection still stands: where that is closed already, nothing times out, and waits for
-other peers go on. A group that timed out or was aborted is of no further use, so the communicator remembers
-why and says so when it is used again.
+for from this rank. ``abort()`` makes use of that: it waits one millisecond for a message that nobody sends,
+from the first peer whose connection still stands: where that is closed already, nothing times out, and waits
+for other peers go on. A group that timed out or was aborted is of no further use, so the communicator
+remembers why and says so when it is used again.
 """
 
 import hashlib
