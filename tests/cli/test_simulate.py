@@ -30,6 +30,7 @@ def test_the_table_fits_80_columns(tmp_path):
     assert done.returncode == 0, done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "the optimum" in done.stdout
+    assert "NCCL" not in done.stdout
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "forest"])
@@ -53,7 +54,33 @@ def test_a_known_machine_is_simulated_in_any_number(tmp_path):
         "simulate", "--profile", "dgx-h100", "--nodes", "2", "--sizes", "1M", "--json", cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["num_ranks"] == 16
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, json_schema("prediction"))
+    assert document["num_ranks"] == 16
+    assert document["nccl_version"] == "2.30"
+    assert document["sizes"][0]["nccl"]["algorithm"] in ("ring", "tree")
+
+
+def test_65536_ranks_of_a_known_machine_lie_on_a_fabric(tmp_path):
+    cluster = ("--profile", "dgx-h100", "--nodes", "8192", "--oversubscription", "4", "--rails")
+    done = topotune("simulate", *cluster, "--sizes", "1G", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("allreduce on 65536 ranks, 8192 x dgx-h100 on rails\n")
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_racks_of_nodes_are_three_levels(tmp_path):
+    done = topotune("simulate", str(PROFILES / "racks-2x2x2.json"), "--sizes", "8M", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (size,) = json.loads(done.stdout)["sizes"]
+    of_three = {
+        one["params"]["pieces"]: one["percent_of_optimum"]
+        for one in size["predictions"]
+        if one["params"].get("groups") == [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]
+    }
+    assert size["optimum_s"] == pytest.approx(0.671, abs=0.001)
+    assert of_three[1] == pytest.approx(67, abs=1)
+    assert of_three[16] > 85
 
 
 def test_a_schedule_that_is_no_allreduce_is_refused(tmp_path):

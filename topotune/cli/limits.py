@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,9 @@ from topotune.errors import InputFileError, TopotuneError, UsageError
 
 if TYPE_CHECKING:
     from topotune.bounds import CapacityGraph
+    from topotune.bounds.bound import Bound, NoBound
     from topotune.links import LinkModel, Measurement
+    from topotune.simulate.nccl import NcclMachine
     from topotune.simulate.network import Network
 
 
@@ -150,6 +153,23 @@ def simulate(
         int | None,
         typer.Option("--nodes", metavar="N", help="So many of it, on one switch that is no limit."),
     ] = None,
+    nodes_per_leaf: Annotated[
+        int | None,
+        typer.Option(
+            "--nodes-per-leaf", metavar="N", help="On a fat tree instead, so many under each leaf switch."
+        ),
+    ] = None,
+    oversubscription: Annotated[
+        float | None,
+        typer.Option(
+            "--oversubscription",
+            metavar="X",
+            help="What adapters below a leaf carry, over what its uplink does.",
+        ),
+    ] = None,
+    rails: Annotated[
+        bool, typer.Option("--rails", help="Adapters of one place of all nodes share a leaf switch.")
+    ] = False,
     sizes: Sizes = None,
     algorithm: Annotated[
         str | None,
@@ -196,8 +216,11 @@ def simulate(
             )
         _simulate_measured(document, str(file), message_bytes, schedule, as_json)
         return
-    described = _described_network(document, file, profile, nodes)
-    _simulate_network(*described, message_bytes, algorithm, schedule, emit, force, as_json)
+    if oversubscription is not None or nodes_per_leaf is not None or rails:
+        described = _described_fabric(profile, nodes, nodes_per_leaf, oversubscription, rails)
+    else:
+        described = _described_network(document, file, profile, nodes)
+    _simulate_network(described, message_bytes, algorithm, schedule, emit, force, as_json)
 
 
 def _simulate_measured(
@@ -216,11 +239,29 @@ def _simulate_measured(
     say(found if as_json else describe_predictions(found), as_json)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Described:
+    """Links that are only described, and how fast allreduce can be on them.
+
+    Attributes:
+        name: of them, in words.
+        network: as it is simulated.
+        graph: the same, where forests are to be found on it.
+        bound: of allreduce.
+        nccl: what NCCL would know of it; None where it does not run there.
+        warnings: of the description.
+    """
+
+    name: str
+    network: "Network"
+    graph: "CapacityGraph | None"
+    bound: "Bound | NoBound"
+    nccl: "NcclMachine | None" = None
+    warnings: tuple[str, ...] = ()
+
+
 def _simulate_network(
-    network: "Network",
-    graph: "CapacityGraph | None",
-    name: str,
-    warnings: Sequence[str],
+    described: _Described,
     sizes: Sequence[int],
     algorithm: str | None,
     schedule: Path | None,
@@ -236,15 +277,24 @@ def _simulate_network(
     from topotune.simulate.contenders import contender_of, contenders
     from topotune.simulate.routed_survey import curves, survey_network
 
+    network, name = described.network, described.name
     if network.num_ranks < 2:
         raise UsageError(f"{name}: a single rank exchanges nothing", hint="--nodes 2")
     try:
         if schedule is not None:
             chosen = [contender_of(read_schedule(schedule), network)]
         else:
-            chosen = list(contenders(network, graph, algorithm))
+            chosen = list(contenders(network, described.graph, algorithm))
         found = curves(network, chosen, sizes)
-        result = survey_network(network, graph, found, sizes, name=name, warnings=warnings)
+        result = survey_network(
+            network,
+            described.bound,
+            found,
+            sizes,
+            name=name,
+            nccl=described.nccl,
+            warnings=described.warnings,
+        )
     except TopotuneError:
         raise
     except ValueError as problem:
@@ -263,9 +313,11 @@ def _simulate_network(
 
 def _described_network(
     document: dict[str, Any] | None, file: Path | None, profile: str | None, nodes: int | None
-) -> "tuple[Network, CapacityGraph | None, str, tuple[str, ...]]":
-    """The links that a topology, lab profile or known machine describes; with what they are called."""
-    from topotune.bounds import graph_from_topology
+) -> _Described:
+    """The links that a topology, lab profile or known machine describes."""
+    from topotune.bounds import NoBound, graph_from_topology
+    from topotune.bounds.bound import graph_allreduce_bound
+    from topotune.simulate.nccl import machine_of
     from topotune.simulate.network import network_of_lab, network_of_topology
     from topotune.topology import topology_from_document, what_if
 
@@ -279,12 +331,12 @@ def _described_network(
         graph = line_rate_graph(read_profile(file.resolve()))
         if graph is None:
             raise UsageError(f"{file}: all ranks share one machine, where no link is described")
-        return network_of_lab(graph), graph, str(file), ()
+        network = network_of_lab(graph)
+        return _Described(name=str(file), network=network, graph=graph, bound=graph_allreduce_bound(graph))
     if profile is not None:
-        from topotune.topology.catalog import load_profile
         from topotune.topology.profile_topology import machine_network
 
-        topology = machine_network(load_profile(profile), nodes)
+        topology = machine_network(machine_profile(profile), nodes)
         name = profile if nodes is None else f"{nodes} x {profile}"
     elif document is not None and document["schema"] == "topotune/topology":
         topology = topology_from_document(document, str(file))
@@ -300,11 +352,59 @@ def _described_network(
     try:
         network = network_of_topology(topology)
         graph = graph_from_topology(topology)
+        bound = graph_allreduce_bound(graph) if len(graph.hosts) > 1 else NoBound(reason="no link limits it")
     except ValueError as problem:
         raise UsageError(
             f"{name}: {problem}", hint="topotune probe -o machine.json maps a machine"
         ) from problem
-    return network, graph if len(graph.hosts) > 1 else None, name, topology.warnings
+    try:
+        nccl = machine_of(topology) if network.num_ranks > 1 else None
+    except UsageError:  # no machine that NCCL's model is for
+        nccl = None
+    return _Described(
+        name=name,
+        network=network,
+        graph=graph if len(graph.hosts) > 1 else None,
+        bound=bound,
+        nccl=nccl,
+        warnings=topology.warnings,
+    )
+
+
+def _described_fabric(
+    profile: str | None,
+    nodes: int | None,
+    nodes_per_leaf: int | None,
+    oversubscription: float | None,
+    rails: bool,
+) -> _Described:
+    """Many of a known machine under leaf switches and a spine."""
+    from dataclasses import replace
+
+    from topotune.simulate.machine_fabric import machine_fabric
+    from topotune.simulate.nccl import machine_of
+    from topotune.topology.profile_topology import machine_network
+
+    if profile is None or nodes is None:
+        raise UsageError(
+            "--nodes-per-leaf, --oversubscription and --rails lay out a fabric of known machines",
+            hint="topotune simulate --profile dgx-h100 --nodes 512 --oversubscription 2",
+        )
+    machine = machine_profile(profile)
+    network, bound = machine_fabric(
+        machine,
+        nodes,
+        nodes_per_leaf=nodes_per_leaf,
+        oversubscription=1.0 if oversubscription is None else oversubscription,
+        rails=rails,
+    )
+    return _Described(
+        name=f"{nodes} x {machine.name} on {'rails' if rails else 'a fat tree'}",
+        network=network,
+        graph=None,
+        bound=bound,
+        nccl=replace(machine_of(machine_network(machine, 2)), num_nodes=nodes),
+    )
 
 
 def _fitted(measurement: "Measurement", source: str) -> "LinkModel":

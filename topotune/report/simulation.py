@@ -45,6 +45,15 @@ def describe_simulation(document: dict[str, Any]) -> str:
             left=(0, 2),
         )
     )
+    if document.get("nccl_version"):
+        parts.append(f"what NCCL {document['nccl_version']} would run, and the time it expects of that")
+        parts.append(
+            align(
+                ["message size", "time", "of optimum", "algorithm, protocol"],
+                [_nccl_row(size) for size in sizes],
+                left=(0, 3),
+            )
+        )
     parts.extend(f"warning: {warning}" for warning in document["warnings"])
     return "\n".join(parts)
 
@@ -52,6 +61,16 @@ def describe_simulation(document: dict[str, Any]) -> str:
 def _fastest(size: dict[str, Any], name: str) -> str:
     times = [one["time_s"] for one in size["predictions"] if one["algorithm"] == name]
     return format_seconds(min(times)) if times else "–"
+
+
+def _nccl_row(size: dict[str, Any]) -> list[str]:
+    choice = size["nccl"]
+    return [
+        format_bytes(size["message_bytes"]),
+        format_seconds(choice["time_s"]),
+        _share(choice["percent_of_optimum"]),
+        f"{choice['algorithm']}, {choice['protocol']}",
+    ]
 
 
 def _share(percent: float | None) -> str:

@@ -5,6 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components, dijkstra
+
 from topotune.bounds.allreduce_forest import allreduce_forest, forest_params
 from topotune.bounds.graph import CapacityGraph
 from topotune.errors import UsageError
@@ -27,6 +31,8 @@ MOST_TRANSFERS: Final = 2**20
 """Longest schedule that is offered unasked: longer ones take seconds to build and to prove."""
 MAX_FOREST_HOSTS: Final = 8
 """Up to here a forest is sought unasked; with more vertices that takes ten seconds and more."""
+
+_MAX_NODES_IN_RACKS: Final = 256
 
 MAX_SEARCHED_RANKS: Final = 2048
 """Most ranks between which ways are searched for, in seconds."""
@@ -124,6 +130,10 @@ def _grid(network: Network) -> Iterator[tuple[str, Params]]:
         for across in ACROSS:
             for pieces in HIERARCHICAL_PIECES:
                 yield "hierarchical", {"groups": nodes, "across": across, "pieces": pieces}
+    racks = racks_of(network) if alike else None
+    if racks is not None:
+        for pieces in HIERARCHICAL_PIECES:
+            yield "hierarchical", {"groups": racks, "across": "ring", "pieces": pieces}
     for pieces in TREE_PIECES:
         yield "double_binary_tree", {"pieces": pieces}
     for name in ("recursive_doubling", "halving_doubling", "swing", "bine", "parameter_server"):
@@ -141,11 +151,12 @@ def _unwritten(network: Network, algorithm: str | None) -> Iterator[Contender]:
     known = dict(patterns(size))
     if not in_runs or size == 1:
         del known["hierarchical"]
-    if network.num_ranks > MAX_SEARCHED_RANKS or (algorithm is not None and algorithm not in known):
+    too_many = network.own_routes is None and network.num_ranks > MAX_SEARCHED_RANKS
+    if too_many or (algorithm is not None and algorithm not in known):
         raise UsageError(
             f"{network.num_ranks} ranks: up to {MAX_SCHEDULE_RANKS} every algorithm is simulated, up to"
             f" {MAX_SEARCHED_RANKS} {', '.join(known)}",
-            hint="fewer --nodes; topotune.simulate.fabrics has regular fabrics of 65,536 ranks and more",
+            hint="fewer --nodes; or a fabric, of up to 131,072 ranks: --oversubscription 1",
         )
     for name, steps in known.items():
         if algorithm in (None, name):
@@ -161,6 +172,28 @@ def _forests(graph: CapacityGraph) -> Iterator[Contender]:
         yield Contender(
             algorithm="forest", params=params, steps=steps_of(schedule), ways=ways, schedule=schedule
         )
+
+
+def racks_of(network: Network) -> list[list[list[int]]] | None:
+    """Racks of nodes of ranks, where nodes fall into groups of those that are fewest links apart.
+
+    Returns:
+        Two or more racks, at least one of several nodes; None where nodes are all as far from each other, or
+            have no such groups, or are too many to ask of each.
+    """
+    nodes = _nodes(network)
+    if not 3 <= len(nodes) <= _MAX_NODES_IN_RACKS:
+        return None
+    at = network.vertex_of_rank[[node[0] for node in nodes]]
+    shape = (len(network.vertices), len(network.vertices))
+    links = csr_array((np.ones(len(network.tail)), (network.tail, network.head)), shape=shape)
+    apart = dijkstra(links, unweighted=True, indices=at)[:, at]
+    others = ~np.eye(len(nodes), dtype=bool)
+    near = (apart <= apart[others].min()) | ~others
+    count, rack = connected_components(csr_array(near))
+    if not 1 < count < len(nodes) or not np.array_equal(near, rack[:, None] == rack[None, :]):
+        return None
+    return [[nodes[number] for number in np.flatnonzero(rack == one)] for one in range(count)]
 
 
 def _nodes(network: Network) -> list[list[int]]:

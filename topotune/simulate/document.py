@@ -30,6 +30,24 @@ class Predicted:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NcclChoice:
+    """What NCCL's own cost model picks at a size.
+
+    Attributes:
+        algorithm: ``ring``, ``tree``, ``nvls``, ``nvls_tree``.
+        protocol: ``ll``, ``ll128``, ``simple``.
+        time_s: that NCCL itself expects, which was not measured either.
+        percent_of_optimum: share of the shortest time; null where none is known, or where NCCL would have the
+            switches reduce, which this optimum does without.
+    """
+
+    algorithm: str
+    protocol: str
+    time_s: float
+    percent_of_optimum: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class PredictedSize:
     """All algorithms at one size.
 
@@ -37,11 +55,13 @@ class PredictedSize:
         message_bytes: on each rank.
         predictions: fastest first.
         optimum_s: what nothing can beat on these links; null where no limit is known.
+        nccl: what NCCL would run; null where that is not known.
     """
 
     message_bytes: int
     predictions: list[Predicted]
     optimum_s: float | None = None
+    nccl: NcclChoice | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +88,7 @@ class Prediction:
         network: what was simulated, in words; null for measured links.
         bottleneck: of large messages; null where no limit is known.
         no_bound_reason: why there is no optimum, if there is none.
+        nccl_version: whose choices stand at each size; null where there are none.
         warnings: one line each.
     """
 
@@ -77,4 +98,5 @@ class Prediction:
     network: str | None = None
     bottleneck: Bottleneck | None = None
     no_bound_reason: str | None = None
+    nccl_version: str | None = None
     warnings: list[str]

@@ -8,17 +8,19 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from topotune.bounds.bound import Bound, NoBound, graph_allreduce_bound
-from topotune.bounds.graph import CapacityGraph
+from topotune.bounds.bound import Bound, NoBound
 from topotune.simulate.contenders import Contender
 from topotune.simulate.document import (
     SCHEMA,
     SCHEMA_VERSION,
     Bottleneck,
+    NcclChoice,
     Predicted,
     PredictedSize,
     Prediction,
 )
+from topotune.simulate.nccl import VERSION as NCCL_VERSION
+from topotune.simulate.nccl import NcclMachine, picks
 from topotune.simulate.network import FloatArray, Network
 from topotune.simulate.routed import predict_steps
 
@@ -50,24 +52,25 @@ def curves(network: Network, found: Sequence[Contender], message_bytes: Sequence
 
 def survey_network(
     network: Network,
-    graph: CapacityGraph | None,
+    bound: Bound | NoBound,
     found: Sequence[Curve],
     message_bytes: Sequence[int],
     *,
     name: str,
+    nccl: NcclMachine | None = None,
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The times and the optimum as a JSON document, fastest first at each size.
 
     Args:
         network: that was simulated.
-        graph: the same as a capacity graph; None where nothing limits it.
+        bound: of allreduce on it.
         found: one or more.
         message_bytes: sizes of the curves.
         name: of the network, in words.
+        nccl: what NCCL would know of it; None where it does not run there.
         warnings: one line each.
     """
-    bound = NoBound(reason="no link limits it") if graph is None else graph_allreduce_bound(graph)
     least_s = network.call_overhead_s + farthest_s(network)
     sizes = []
     for index, size in enumerate(message_bytes):
@@ -85,7 +88,10 @@ def survey_network(
             )
             for curve in sorted(found, key=lambda curve: float(curve.time_s[index]))
         ]
-        sizes.append(PredictedSize(message_bytes=size, predictions=predictions, optimum_s=optimum_s))
+        choice = None if nccl is None else _nccl_choice(nccl, size, optimum_s)
+        sizes.append(
+            PredictedSize(message_bytes=size, predictions=predictions, optimum_s=optimum_s, nccl=choice)
+        )
     is_bound = isinstance(bound, Bound)
     document = Prediction(
         num_ranks=network.num_ranks,
@@ -93,9 +99,21 @@ def survey_network(
         network=name,
         bottleneck=Bottleneck(text=bound.text, cut=list(bound.cut)) if isinstance(bound, Bound) else None,
         no_bound_reason=None if is_bound or isinstance(bound, Bound) else bound.reason,
+        nccl_version=None if nccl is None else NCCL_VERSION,
         warnings=list(warnings),
     )
     return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **asdict(document)}
+
+
+def _nccl_choice(machine: NcclMachine, message_bytes: int, optimum_s: float | None) -> NcclChoice:
+    pick = picks(machine, message_bytes)[0]
+    in_switches = pick.algorithm in ("nvls", "nvls_tree")
+    return NcclChoice(
+        algorithm=pick.algorithm,
+        protocol=pick.protocol,
+        time_s=pick.time_s,
+        percent_of_optimum=None if optimum_s is None or in_switches else 100.0 * optimum_s / pick.time_s,
+    )
 
 
 def farthest_s(network: Network) -> float:
