@@ -28,7 +28,7 @@ HUB = CapacityGraph(
 def test_optimum_is_the_known_one(graph, twice_allgather, optimum, with_smart_switches):
     assert allgather_bound(graph).algbw_bytes_per_s / 2 == pytest.approx(twice_allgather, rel=1e-4)
     assert allreduce_lp(graph).algbw_bytes_per_s == pytest.approx(optimum, rel=1e-4)
-    assert allreduce_lp(graph, switches_reduce=True).algbw_bytes_per_s == pytest.approx(
+    assert allreduce_lp(graph, reducing=set(graph.vertices) - graph.hosts).algbw_bytes_per_s == pytest.approx(
         with_smart_switches, rel=1e-4
     )
 

@@ -11,6 +11,7 @@ The bound is therefore loose for small messages, and never above what the networ
   one tree.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -81,20 +82,20 @@ def graph_allreduce_bound(graph: CapacityGraph, *, max_lp_hosts: int = MAX_LP_HO
     """
     if len(graph.hosts) == 1:
         return NoBound(reason="all ranks sit on one vertex, where no link bounds them")
-    star = _star_center(graph)
+    star = star_center(graph)
     if star is not None:
         return _bound_of_star(graph, star)
     capacity, side = tightest_split(graph)
     if capacity == 0:
         raise ValueError("the ranks cannot all reach each other")
-    if _is_open(graph, [arc for arc in graph.capacities if arc[0] in side and arc[1] not in side]):
+    if is_open(graph, [arc for arc in graph.capacities if arc[0] in side and arc[1] not in side]):
         return NoBound(reason="no links with a known limit separate the ranks")
     facts = [
         Bound(s_per_byte=1.0 / capacity, text=crossing_in_words(graph, side), cut=smaller_side(graph, side)),
-        *_together(graph, [frozenset({host}) for host in sorted(graph.hosts)]),
+        *together(graph, [frozenset({host}) for host in sorted(graph.hosts)]),
     ]
     for switch in sorted(set(graph.vertices) - graph.hosts):
-        facts += _together(graph, _parts_around(graph, switch))
+        facts += together(graph, parts_around(graph, switch))
     best = max(facts, key=lambda fact: fact.s_per_byte)
     if len(graph.hosts) > max_lp_hosts:
         return best
@@ -109,7 +110,7 @@ def graph_allreduce_bound(graph: CapacityGraph, *, max_lp_hosts: int = MAX_LP_HO
     return Bound(s_per_byte=s_per_byte, text="several links together, no single cut", cut=(), exact=True)
 
 
-def _together(graph: CapacityGraph, parts: Sequence[frozenset[str]]) -> list[Bound]:
+def together(graph: CapacityGraph, parts: Sequence[frozenset[str]]) -> list[Bound]:
     """What k >= 2 disjoint parts of the network with ranks in each must move together: 2(k-1) messages."""
     facts: list[Bound] = []
     if len(parts) < 2:
@@ -131,7 +132,7 @@ def _together(graph: CapacityGraph, parts: Sequence[frozenset[str]]) -> list[Bou
     return facts
 
 
-def _parts_around(graph: CapacityGraph, switch: str) -> list[frozenset[str]]:
+def parts_around(graph: CapacityGraph, switch: str) -> list[frozenset[str]]:
     """What falls apart without a switch, as far as there are ranks in it."""
     neighbours: dict[str, set[str]] = {vertex: set() for vertex in graph.vertices}
     for a, b in graph.capacities:
@@ -159,7 +160,7 @@ def smaller_side(graph: CapacityGraph, side: frozenset[str]) -> tuple[str, ...]:
     return min((tuple(sorted(vertices)) for vertices in sides), key=lambda names: (len(names), names))
 
 
-def _star_center(graph: CapacityGraph) -> str | None:
+def star_center(graph: CapacityGraph) -> str | None:
     """The one switch that every host is linked to both ways, and to nothing else."""
     switches = set(graph.vertices) - graph.hosts
     if len(switches) != 1:
@@ -182,34 +183,37 @@ def _bound_of_star(graph: CapacityGraph, center: str) -> Bound | NoBound:
     if bound.slowest is None:
         text, cut = _together_in_words(graph, arcs), tuple(hosts)
     else:
-        text, cut = _arcs_in_words(graph, [arcs[bound.slowest]]), (hosts[bound.slowest],)
+        text, cut = arcs_in_words(graph, [arcs[bound.slowest]]), (hosts[bound.slowest],)
     alike = all(graph.capacities[arc] == graph.capacities[arc[::-1]] for arc in sending)
     return Bound(s_per_byte=float(bound.s_per_byte), text=text, cut=cut, exact=alike)
 
 
-def _is_open(graph: CapacityGraph, arcs: Iterable[Arc]) -> bool:
+def is_open(graph: CapacityGraph, arcs: Iterable[Arc]) -> bool:
     """Whether one of these links has no known limit."""
     return not graph.unlimited.isdisjoint(arcs)
 
 
 def crossing_in_words(graph: CapacityGraph, side: frozenset[str]) -> str:
     """The links that leave one side of a cut, by name, and what they carry."""
-    return _arcs_in_words(graph, [arc for arc in graph.capacities if arc[0] in side and arc[1] not in side])
+    return arcs_in_words(graph, [arc for arc in graph.capacities if arc[0] in side and arc[1] not in side])
 
 
 def _together_in_words(graph: CapacityGraph, arcs: Sequence[Arc]) -> str:
     """Links that set a bound together: the hosts' own, with one rate if they are alike, or others by name."""
     rates = [graph.capacities[arc] for arc in arcs]
     if any(graph.hosts.isdisjoint(arc) for arc in arcs):
-        return _arcs_in_words(graph, arcs)
+        return arcs_in_words(graph, arcs)
     if max(rates) <= 1.1 * min(rates):
         rate = format_bit_rate(sum(rates) / len(graph.hosts))
         return f"link of each of the {len(graph.hosts)} {graph.host_word}, {rate}"
     return f"links of all {len(graph.hosts)} {graph.host_word} together, {format_bit_rate(sum(rates))}"
 
 
-def _arcs_in_words(graph: CapacityGraph, arcs: Iterable[Arc]) -> str:
+def arcs_in_words(graph: CapacityGraph, arcs: Iterable[Arc]) -> str:
     """The links of a cut by name, without direction where the other is as narrow, and what they carry."""
+    arcs = list(arcs)
+    if in_words := _adapters_in_words(graph, arcs):
+        return in_words
     names: list[str] = []
     total = 0
     for arc in sorted(arcs):
@@ -225,3 +229,32 @@ def _arcs_in_words(graph: CapacityGraph, arcs: Iterable[Arc]) -> str:
             names.append(name)
     shown = " and ".join(names) if len(names) <= 3 else f"{', '.join(names[:2])} and {len(names) - 2} more"
     return f"{shown}, {format_bit_rate(total)}"
+
+
+def _adapters_in_words(graph: CapacityGraph, arcs: Sequence[Arc]) -> str | None:
+    """Links of network adapters, by node, where they are one node's or all alike; None for others."""
+    here = [graph.adapters.get(arc) for arc in arcs]
+    rates = [graph.capacities[arc] for arc in arcs]
+    if not arcs or None in here:
+        return None
+    of_node = Counter(adapter for adapter in here if adapter is not None)
+    (_, word), count = of_node.most_common(1)[0]
+    nodes = sorted({node for node, _ in of_node})
+    if len(of_node) != len(nodes) or set(of_node.values()) != {count}:
+        return None
+    if len(nodes) > 1 and max(rates) > 1.1 * min(rates):
+        return None
+    # Each adapter has a link in either direction.
+    every = Counter(graph.adapters.values())
+    all_nodes = {node for node, _ in every}
+    all_rates = [graph.capacities[arc] for arc in graph.adapters]
+    are_alike = set(every.values()) == {every[nodes[0], word]} and max(all_rates) <= 1.1 * min(all_rates)
+    whole = every[nodes[0], word] // 2
+    which = f"the {count} {word}s" if count == whole else f"{count} of the {whole} {word}s"
+    if count == 1:
+        which = f"the {word}" if whole == 1 else f"1 of the {whole} {word}s"
+    if (are_alike and count == whole) or len(nodes) == len(all_nodes):
+        whose = "of each node"
+    else:
+        whose = f"of {nodes[0]}" if len(nodes) == 1 else f"of each of {len(nodes)} nodes"
+    return f"{which} {whose}, {format_bit_rate(sum(rates) / len(nodes))}"

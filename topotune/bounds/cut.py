@@ -23,6 +23,7 @@ from fractions import Fraction
 
 from topotune.bounds.graph import CapacityGraph
 from topotune.bounds.maxflow import min_cut
+from topotune.bounds.symmetry import unlike_hosts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,17 +59,21 @@ def allgather_bound(graph: CapacityGraph) -> CutBound:
     Raises:
         ValueError: some rank cannot be reached from some other, or all sit on one vertex.
 
-    Complexity: (number of hosts) maximum flows a step.
+    Complexity: a maximum flow a step for each host that is unlike the others.
     """
     ranks_at = Counter(graph.compute)
     if len(ranks_at) < 2:
         raise ValueError("all ranks sit on one vertex: no link bounds them")
     hosts = sorted(ranks_at)
     num_ranks = len(graph.compute)
+    unlike = unlike_hosts(graph)
     index = {vertex: number for number, vertex in enumerate(graph.vertices, start=1)}
     inverse_rate, cut = Fraction(0), frozenset[str]()
+    entering = Counter[str]()
+    for (_, dst), capacity in graph.capacities.items():
+        entering[dst] += capacity
     for host in hosts:
-        inflow = sum(capacity for (_, dst), capacity in graph.capacities.items() if dst == host)
+        inflow = entering[host]
         if inflow == 0:
             raise ValueError(f"nothing can reach the ranks at {host!r}")
         ratio = Fraction(num_ranks - ranks_at[host], inflow)
@@ -80,7 +85,7 @@ def allgather_bound(graph: CapacityGraph) -> CutBound:
         arcs = {(index[src], index[dst]): capacity * p for (src, dst), capacity in graph.capacities.items()}
         arcs |= {(0, index[host]): count * q for host, count in ranks_at.items()}
         best, best_cut = inverse_rate, cut
-        for host in hosts:
+        for host in unlike:
             value, reached = min_cut(len(index) + 1, arcs, 0, index[host])
             if value == num_ranks * q:
                 continue
@@ -112,9 +117,10 @@ def tightest_split(graph: CapacityGraph) -> tuple[int, frozenset[str]]:
 
     A whole message must cross every such S both ways in an allreduce.
 
-    Complexity: 2 (number of hosts - 1) maximum flows.
+    Complexity: two maximum flows for each host that is unlike the others, seen from the first.
     """
-    first, *others = sorted(graph.hosts)
+    first = min(graph.hosts)
+    others = unlike_hosts(graph, fixed={first})
     index = {vertex: number for number, vertex in enumerate(graph.vertices)}
     arcs = {(index[src], index[dst]): capacity for (src, dst), capacity in graph.capacities.items()}
     best: tuple[int, frozenset[str]] | None = None

@@ -3,13 +3,20 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
+from typing import Final
 
 from topotune.links.limits import laminar, limits_by_set
 from topotune.links.model import LinkModel, SharedCapacity
-from topotune.topology.model import Topology
+from topotune.topology.model import LinkKind, Topology
 
 Arc = tuple[str, str]
 _FABRIC = "fabric"
+_NETWORKS: Final[Mapping[LinkKind, str]] = {
+    "infiniband": "InfiniBand",
+    "roce": "RoCE",
+    "efa": "EFA",
+    "ethernet": "Ethernet",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +29,7 @@ class CapacityGraph:
             one vertex exchange without limit. All other vertices are switches: they forward, but neither
             add nor copy.
         names: of links, in words for reports; several links may share a name.
+        adapters: links that are a network adapter's: its node, and what it is (``EFA NIC``).
         host_word: what reports call several vertices that hold ranks (``nodes``, ``GPUs``).
         unlimited: links without a known limit; their capacity exceeds that of all limited ones together.
 
@@ -33,6 +41,7 @@ class CapacityGraph:
     capacities: Mapping[Arc, int]
     compute: tuple[str, ...]
     names: Mapping[Arc, str] = field(default_factory=dict)
+    adapters: Mapping[Arc, tuple[str, str]] = field(default_factory=dict)
     unlimited: frozenset[Arc] = frozenset()
     host_word: str = "nodes"
 
@@ -135,8 +144,10 @@ def graph_from_topology(topology: Topology) -> CapacityGraph:
     """
     by_kind = {kind: tuple(v.id for v in topology.vertices if v.kind == kind) for kind in ("gpu", "cpu")}
     compute = topology.ranks or by_kind["gpu"] or by_kind["cpu"]
+    nic_nodes = {vertex.id: vertex.node for vertex in topology.vertices if vertex.kind == "nic"}
     known: dict[Arc, float] = {}
     names: dict[Arc, str] = {}
+    adapters: dict[Arc, tuple[str, str]] = {}
     unknown: set[Arc] = set()
     for link in topology.links:
         arc = (link.src, link.dst)
@@ -145,6 +156,9 @@ def graph_from_topology(topology: Topology) -> CapacityGraph:
         else:
             known[arc] = known.get(arc, 0.0) + link.bandwidth_bytes_per_s
             names[arc] = f"{link.kind} link of {link.src} to {link.dst}"
+            node = nic_nodes.get(link.src) or nic_nodes.get(link.dst)
+            if link.kind in _NETWORKS and node is not None:
+                adapters[arc] = (node, f"{_NETWORKS[link.kind]} NIC")
     merged = _merge(
         {vertex.id for vertex in topology.vertices}, {(a, b) for a, b in unknown if (b, a) in unknown}
     )
@@ -159,6 +173,7 @@ def graph_from_topology(topology: Topology) -> CapacityGraph:
         capacities=capacities,
         compute=tuple(merged[vertex] for vertex in compute),
         names={(merged[a], merged[b]): name for (a, b), name in names.items() if merged[a] != merged[b]},
+        adapters={(merged[a], merged[b]): one for (a, b), one in adapters.items() if merged[a] != merged[b]},
         unlimited=frozenset(arc for arc, capacity in capacities.items() if capacity == unlimited),
         host_word="GPUs" if set(compute) <= set(by_kind["gpu"]) else "vertices with ranks",
     )

@@ -16,7 +16,7 @@ unequal shares follow BytePS (Jiang et al., OSDI 2020), whose star is the case o
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,13 +55,13 @@ class AllreduceOptimum:
 
 
 def allreduce_lp(
-    graph: CapacityGraph, *, switches_reduce: bool = False, spread: bool = False
+    graph: CapacityGraph, *, reducing: Set[str] = frozenset(), spread: bool = False
 ) -> AllreduceOptimum:
     """The optimum of allreduce by linear programming.
 
     Args:
         graph: ranks on at least two vertices.
-        switches_reduce: whether switches add and copy by themselves (NVLS, SHARP).
+        reducing: switches that add and copy by themselves (NVLS, SHARP).
         spread: among the shares that give the optimum (but for a thousandth) take those whose largest is
             smallest, and little traffic: trees then stay low. Costs a second linear programme.
 
@@ -87,18 +87,17 @@ def allreduce_lp(
         at_most.add(
             {num_hosts + link: 1.0, num_hosts + num_links + link: 1.0}, graph.capacities[links[link]] / scale
         )
-    switches = [vertex for vertex in graph.vertices if vertex not in host_index]
+    switches = [vertex for vertex in graph.vertices if vertex not in host_index and vertex not in reducing]
     for part in (0, 1):
         capacity_column = num_hosts + part * num_links
         ends = [(src, dst) if part == 0 else (dst, src) for src, dst in links]
-        if not switches_reduce:
-            for switch in switches:
-                row = {
-                    capacity_column + link: float(ends[link][1] == switch) - float(ends[link][0] == switch)
-                    for link in range(num_links)
-                    if switch in ends[link]
-                }
-                equal.add(row, 0.0)
+        for switch in switches:
+            row = {
+                capacity_column + link: float(ends[link][1] == switch) - float(ends[link][0] == switch)
+                for link in range(num_links)
+                if switch in ends[link]
+            }
+            equal.add(row, 0.0)
         for sink_index, sink in enumerate(hosts):
             flow_column = first_flow + (part * num_hosts + sink_index) * block
             feed_column = flow_column + num_links

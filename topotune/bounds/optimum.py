@@ -1,13 +1,14 @@
 """The optimum of all three collectives on one network, and how close a flat ring could come. Pure."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
 from math import ceil, log2
 from typing import Any, Final
 
-from topotune.bounds.bound import NoBound, crossing_in_words, graph_allreduce_bound, smaller_side
+from topotune.bounds.bound import Bound, NoBound, crossing_in_words, graph_allreduce_bound, smaller_side
 from topotune.bounds.cut import CutBound, allgather_bound, reduce_scatter_bound
 from topotune.bounds.graph import CapacityGraph
+from topotune.bounds.in_network import in_network_bound
 from topotune.bounds.ring import ring_algbw_bytes_per_s
 from topotune.links.model import LinkModel
 
@@ -48,6 +49,7 @@ class Optima:
     Attributes:
         num_ranks: N >= 2.
         allgather, reduce_scatter, allreduce: their optima.
+        allreduce_in_network: where switches add; None where none does.
         ring_algbw_bytes_per_s: of an allreduce by flat rings in the order of the ranks, at best; None where
             the network is too large to say.
     """
@@ -56,11 +58,16 @@ class Optima:
     allgather: Optimum
     reduce_scatter: Optimum
     allreduce: Optimum
+    allreduce_in_network: Optimum | None
     ring_algbw_bytes_per_s: float | None
 
 
-def optima(graph: CapacityGraph) -> Optima | NoBound:
+def optima(graph: CapacityGraph, reducing: Set[str] = frozenset()) -> Optima | NoBound:
     """The optimum of each collective on a capacity graph.
+
+    Args:
+        graph: what the network carries.
+        reducing: switches that add and copy by themselves.
 
     Raises:
         ValueError: some ranks cannot reach others.
@@ -70,19 +77,17 @@ def optima(graph: CapacityGraph) -> Optima | NoBound:
         return bound
     num_ranks = len(graph.compute)
     allgather, reduce_scatter = allgather_bound(graph), reduce_scatter_bound(graph)
-    algbw = 1.0 / bound.s_per_byte
+    in_network = in_network_bound(graph, reducing) if reducing else None
     both_s_per_byte = 1.0 / allgather.algbw_bytes_per_s + 1.0 / reduce_scatter.algbw_bytes_per_s
     return Optima(
         num_ranks=num_ranks,
         allgather=_of_cut(graph, allgather, reversed_arrows=False),
         reduce_scatter=_of_cut(graph, reduce_scatter, reversed_arrows=True),
-        allreduce=Optimum(
-            algbw_bytes_per_s=algbw,
-            busbw_bytes_per_s=algbw * 2 * (num_ranks - 1) / num_ranks,
-            text=bound.text,
-            cut=bound.cut,
-            exact=bound.exact or both_s_per_byte <= bound.s_per_byte * (1 + _TIE),
+        allreduce=_of_allreduce(
+            replace(bound, exact=bound.exact or both_s_per_byte <= bound.s_per_byte * (1 + _TIE)),
+            num_ranks,
         ),
+        allreduce_in_network=_of_allreduce(in_network, num_ranks) if isinstance(in_network, Bound) else None,
         ring_algbw_bytes_per_s=ring_algbw_bytes_per_s(graph),
     )
 
@@ -127,6 +132,9 @@ def optima_to_document(
         "allgather": _to_json(found.allgather),
         "reduce_scatter": _to_json(found.reduce_scatter),
         "allreduce": _to_json(found.allreduce),
+        "allreduce_in_network": None
+        if found.allreduce_in_network is None
+        else _to_json(found.allreduce_in_network),
         "flat_ring": None
         if ring is None
         else {
@@ -143,6 +151,17 @@ def optima_to_document(
             for size in message_bytes
         ],
     }
+
+
+def _of_allreduce(bound: Bound, num_ranks: int) -> Optimum:
+    algbw = 1.0 / bound.s_per_byte
+    return Optimum(
+        algbw_bytes_per_s=algbw,
+        busbw_bytes_per_s=algbw * 2 * (num_ranks - 1) / num_ranks,
+        text=bound.text,
+        cut=bound.cut,
+        exact=bound.exact,
+    )
 
 
 def _of_cut(graph: CapacityGraph, bound: CutBound, *, reversed_arrows: bool) -> Optimum:

@@ -47,6 +47,10 @@ def optimum(
             "--set", metavar="PLACE=RATE", help="What if they were faster or slower: half, 0.8, 100Gbit."
         ),
     ] = None,
+    switches_reduce: Annotated[
+        bool,
+        typer.Option("--switches-reduce", help="What if all switches added (SHARP), not only NVSwitches."),
+    ] = False,
     output: Output = None,
     force: Force = False,
     as_json: Json = False,
@@ -62,16 +66,39 @@ def optimum(
     check_output(output, force, schema="topotune/optimum")
     message_bytes = () if sizes is None else units.parse_sizes(sizes)
     try:
-        graph, latency_s, warnings = _network_of(file, profile, nodes, add_nic, without or (), changes or ())
-        found = NoBound(reason="no link limits it") if graph is None else optima(graph)
+        described = _network_of(file, profile, nodes, add_nic, without or (), changes or ())
+        graph = described.graph
+        reducing = described.reducing
+        if graph is not None and switches_reduce:
+            reducing = frozenset(graph.vertices) - graph.hosts
+        found = NoBound(reason="no link limits it") if graph is None else optima(graph, reducing)
     except TopotuneError:
         raise
     except ValueError as problem:
         found = NoBound(reason=str(problem))
     if isinstance(found, NoBound):
         raise UsageError(f"{name}: {found.reason}", hint="a bound needs links with known rates between ranks")
-    document = optima_to_document(found, message_bytes, latency_s=latency_s, warnings=warnings)
+    document = optima_to_document(
+        found, message_bytes, latency_s=described.latency_s, warnings=described.warnings
+    )
     deliver(document, describe_optimum(document), output, force, as_json, schema="topotune/optimum")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Links:
+    """What a document describes for bounds.
+
+    Attributes:
+        graph: what the links carry; None where nothing limits them.
+        latency_s: what messages cost beside their bytes, where that was measured.
+        reducing: switches that add by themselves.
+        warnings: of the document.
+    """
+
+    graph: "CapacityGraph | None"
+    latency_s: float = 0.0
+    reducing: frozenset[str] = frozenset()
+    warnings: tuple[str, ...] = ()
 
 
 def _network_of(
@@ -81,13 +108,14 @@ def _network_of(
     add_nic: bool,
     without: Sequence[str],
     changes: Sequence[str],
-) -> "tuple[CapacityGraph | None, float, tuple[str, ...]]":
-    """The links that a document describes (None: nothing limits them), their latency, and its warnings.
+) -> _Links:
+    """The links that a document describes.
 
     Changes are for topologies alone: NICs first, then nodes, then single links. A known machine has its
     nodes from the first.
     """
     from topotune.bounds import graph_from_links, graph_from_topology
+    from topotune.bounds.in_network import reducing_switches
     from topotune.bounds.optimum import latency_s
     from topotune.documents import read_document
 
@@ -112,7 +140,12 @@ def _network_of(
             topology = what_if.without(topology, place)
         for change in changes:
             topology = what_if.with_rate(topology, change)
-        return graph_from_topology(topology), 0.0, topology.warnings
+        graph = graph_from_topology(topology)
+        return _Links(
+            graph=graph,
+            reducing=reducing_switches(topology) & (frozenset(graph.vertices) - graph.hosts),
+            warnings=topology.warnings,
+        )
     assert file is not None
     assert document is not None
     if nodes is not None or add_nic or without or changes:
@@ -125,12 +158,14 @@ def _network_of(
 
         measurement = measurement_from_document(document, str(file))
         model = _fitted(measurement, str(file))
-        return graph_from_links(model), latency_s(model), measurement.warnings
+        return _Links(
+            graph=graph_from_links(model), latency_s=latency_s(model), warnings=measurement.warnings
+        )
     if kind == "topotune/lab":
         from topotune.lab import read_profile
         from topotune.lab.limit import line_rate_graph
 
-        return line_rate_graph(read_profile(file.resolve())), 0.0, ()
+        return _Links(graph=line_rate_graph(read_profile(file.resolve())))
     raise UsageError(
         f"{file}: is a {kind}, which describes no links",
         hint="optimum reads topologies, measurements, lab and machine profiles",

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from topotune.errors import UsageError
+from topotune.topology.gpu_generations import compute_capability
 from topotune.topology.model import Topology, Vertex
 
 Algorithm = Literal["tree", "ring", "nvls", "nvls_tree"]
@@ -96,31 +97,6 @@ _GENERATIONS: Final[Sequence[tuple[int, _Generation]]] = (
     (80, _AMPERE),
     (70, _VOLTA),
 )
-
-_CAPABILITIES: Final[Mapping[str, int]] = {
-    "GB200": 100,
-    "GB300": 103,
-    "B200": 100,
-    "B300": 103,
-    "H100": 90,
-    "H200": 90,
-    "GH200": 90,
-    "A100": 80,
-    "A800": 80,
-    "A30": 80,
-    "A6000": 86,
-    "A10G": 86,
-    "A10": 86,
-    "A40": 86,
-    "3090": 86,
-    "4090": 89,
-    "L40S": 89,
-    "L40": 89,
-    "L4": 89,
-    "V100": 70,
-    "T4": 75,
-}
-"""Compute capability × 10 of what a model's name says; longer names first where one is part of another."""
 
 _BASE_US: Final[Mapping[str, tuple[float, float, float]]] = {
     "tree": (6.8, 14.0, 8.4),
@@ -369,12 +345,12 @@ def _capability(gpus: Sequence[Vertex]) -> int:
     models = sorted({gpu.model or "" for gpu in gpus})
     if not gpus or models == [""]:
         raise UsageError("NCCL's model needs the model of the GPUs, which this topology does not say")
-    found = set()
+    found = []
     for model in models:
-        known = [name for name in _CAPABILITIES if name in model.upper().replace("RTX ", "")]
-        if not known:
+        capability = compute_capability(model)
+        if capability is None:
             raise UsageError(f"{model}: is no GPU that NCCL's model has constants for")
-        found.add(_CAPABILITIES[max(known, key=len)])
+        found.append(capability)
     return min(found)
 
 

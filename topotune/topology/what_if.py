@@ -38,10 +38,10 @@ def with_rate(topology: Topology, change: str) -> Topology:
     Args:
         topology: to be changed.
         change: ``PLACE=half``, ``quarter``, ``double``, ``0.8`` (a factor) or ``100Gbit`` (a rate in each
-            direction, of each link there).
+            direction, of each link there). A factor leaves links alone whose bandwidth is not known.
 
     Raises:
-        UsageError: no such place, no such rate, or a factor for a link whose bandwidth is not known.
+        UsageError: no such place, no such rate, or a factor where no bandwidth is known.
     """
     place, equals, amount = change.rpartition("=")
     if not equals:
@@ -57,14 +57,18 @@ def with_rate(topology: Topology, change: str) -> Topology:
     if factor is not None and not 0 < factor < float("inf"):
         raise UsageError(f"{change!r}: a factor is above 0", hint=f"--without {place} takes the links away")
 
+    if factor is not None and all(topology.links[one].bandwidth_bytes_per_s is None for one in chosen):
+        link = topology.links[min(chosen)]
+        raise UsageError(
+            f"{change!r}: the bandwidth of {link.src} to {link.dst} is not known",
+            hint=f"give a rate: {place}=100Gbit",
+        )
+
     def changed(link: Link) -> Link:
         if factor is None:
             return replace(link, bandwidth_bytes_per_s=rate, bandwidth_ci_bytes_per_s=None, origin="spec")
         if link.bandwidth_bytes_per_s is None:
-            raise UsageError(
-                f"{change!r}: the bandwidth of {link.src} to {link.dst} is not known",
-                hint=f"give a rate: {place}=100Gbit",
-            )
+            return link  # nothing is known to limit it, before and after
         bandwidth = link.bandwidth_bytes_per_s * factor
         return replace(link, bandwidth_bytes_per_s=bandwidth, bandwidth_ci_bytes_per_s=None)
 
