@@ -248,6 +248,45 @@ def test_a_virtual_machine_without_switches_is_told_which_file_would_help(tmp_pa
     assert "hidden-pci-tree" not in {f.code for f in examine(probe(capture.root)).findings}
 
 
+def topo_file(host, **changes):
+    """NCCL is given what it would find by itself, but for what is changed in the text."""
+    from topotune.topology.formats import export_topology
+
+    text = export_topology(host.topology(), "nccl-topo-xml").text
+    for old, new in changes.values():
+        assert old in text
+        text = text.replace(old, new, 1)
+    host.file("etc/nccl.conf", "NCCL_TOPO_FILE=/etc/topo.xml")
+    host.file("etc/topo.xml", text)
+
+
+def test_a_topology_file_of_this_machine_is_no_fault(host):
+    topo_file(host)
+    assert host.findings() == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"address": (HGX_GPUS[0], "0000:1f:00.0")}, "no GPU is at 0000:1f:00.0, where it names one"),
+        ({"name": ('"mlx5_3"', '"mlx5_33"')}, "no network adapter is called 'mlx5_33'"),
+        ({"speed": ('speed="400000"', 'speed="100000"')}, "has 400 Gbit/s, the file says 100"),
+        ({"form": ("<system", "<sistem")}, "NCCL cannot use it: "),
+    ],
+)
+def test_a_topology_file_of_another_machine_is_found(host, changes, said):
+    topo_file(host, **changes)
+    finding = by_code(host.findings(), "topo-file-differs")
+    assert finding.severity == "warning"
+    assert said in finding.evidence
+    assert finding.evidence.startswith("NCCL_TOPO_FILE is /etc/topo.xml: ")
+
+
+def test_a_topology_file_that_is_not_there_is_found(host):
+    host.file("etc/nccl.conf", "NCCL_TOPO_FILE=/etc/topo.xml")
+    assert "it is not there" in by_code(host.findings(), "topo-file-differs").evidence
+
+
 def test_minus_1_as_numa_node_is_not_known_and_not_node_0(host):
     for index in (0, 1):
         host.file(f"{host.gpu(index)}/numa_node", "-1")

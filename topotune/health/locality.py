@@ -19,6 +19,7 @@ _KNOWN_FILES: Final = (
 def locality_findings(node: Node) -> Iterator[Finding]:
     """All findings about what is known of a node's layout."""
     yield from _hidden_tree(node)
+    yield from _topo_file(node)
     yield from _numa_unknown(node)
     yield from _one_numa_node(node)
     yield from _own_affinity(node)
@@ -49,9 +50,25 @@ def _hidden_tree(node: Node) -> Iterator[Finding]:
         advice=(
             f"NCCL_TOPO_FILE={known or 'a file with the host’s layout'}; a draft: topotune probe -o "
             "machine.json, and "
-            "topotune export machine.json --to nccl-xml -o topo.xml; on the host, look at ACS and ATS"
+            "topotune export machine.json --to nccl-topo-xml -o topo.xml; on the host, look at ACS and ATS"
         ),
     )
+
+
+def _topo_file(node: Node) -> Iterator[Finding]:
+    """NCCL is given a file that is of another machine."""
+    fault = node.text("nccl_topo_file_fault")
+    if fault is not None:
+        yield Finding(
+            code="topo-file-differs",
+            severity="warning",
+            where=node.where(),
+            evidence=f"NCCL_TOPO_FILE is {node.text('nccl_topo_file')}: {fault}",
+            advice=(
+                "unset it, or make one of this machine: topotune probe -o machine.json, and topotune export "
+                "machine.json --to nccl-topo-xml -o topo.xml"
+            ),
+        )
 
 
 def _below_switch(node: Node, device: Vertex) -> bool:

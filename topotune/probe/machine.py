@@ -21,6 +21,7 @@ from topotune.probe.pci import BUS, NVIDIA, read_pci
 from topotune.probe.peer_access import read_peer_access
 from topotune.probe.process_limits import read_process_limits
 from topotune.probe.rdma import read_rdma
+from topotune.probe.topo_file import topo_file_fault
 from topotune.probe.tree import Tree
 from topotune.topology.model import Source, Topology
 
@@ -81,6 +82,8 @@ def probe(root: Path = Path("/"), *, nvml: Any | None = None) -> Topology:
             f"the PCI bus shows {num_cards} NVIDIA GPUs, but their driver cannot be asked: {driver.absent}"
         )
     vertices, links = build_graph(reading, tree.faults)
+    topo_file = _nccl_topo_file(tree)
+    devices = [vertex for vertex in vertices if vertex.kind in ("gpu", "nic")]
     facts: dict[str, Fact] = {
         "cpu_model": cpuinfo.model,
         "num_sockets": len(reading.sockets),
@@ -98,7 +101,8 @@ def probe(root: Path = Path("/"), *, nvml: Any | None = None) -> Topology:
         "num_gpus_hidden": max(0, num_cards - len(driver.gpus)) if driver.absent is None else None,
         **read_process_limits(tree),
         **read_peer_access(tree, reading.pci),
-        "nccl_topo_file": _nccl_topo_file(tree),
+        "nccl_topo_file": topo_file,
+        "nccl_topo_file_fault": None if topo_file is None else topo_file_fault(tree, topo_file, devices),
         "software_rdma": ", ".join(sorted({port.device for port in rdma if port.software})) or None,
     }
     if tree.live:
