@@ -1,6 +1,7 @@
 """Known machines: a shipped profile holds what it says, gives the optima of the literature, and is found."""
 
 import json
+import re
 from pathlib import Path
 
 import jsonschema
@@ -147,3 +148,21 @@ def test_a_broken_file_is_refused_with_its_place(tmp_path):
     with pytest.raises(InputFileError) as caught:
         load_profile(tmp_path / "mine.json")
     assert "nic.bits_per_s" in caught.value.message
+
+
+def sold_as(profile):
+    return () if profile.marks is None else profile.marks.instance_types
+
+
+def test_the_page_of_machines_has_each_of_them():
+    page = (Path(__file__).parents[2] / "docs" / "machines.md").read_text()
+    listed = re.findall(r"^\| `([^`]+)` \| (.+?) \| (.+?) \| (\d+) \|$", page, re.MULTILINE)
+    assert listed == [
+        (
+            profile.name,
+            profile.title,
+            ", ".join(f"`{name}`" for name in sold_as(profile)) or "–",
+            str(len(profile.allreduce)),
+        )
+        for profile in shipped_profiles()
+    ]

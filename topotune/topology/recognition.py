@@ -270,7 +270,7 @@ def _chosen(found: list[Candidate], shape: _Shape) -> Recognition:
         models = sorted({gpu.model for gpu in shape.gpus if gpu.model is not None})
         text = f"no known machine has such GPUs: {len(shape.gpus)} × {', '.join(models)}"
         if not models:
-            text = f"what model the GPUs are is not known, and nothing names the machine"
+            text = "what model the GPUs are is not known, and nothing names the machine"
     else:
         text = "no known machine fits: no GPU was found, and nothing names the machine"
     return Recognition(profile=None, text=text, candidates=tuple(found))
