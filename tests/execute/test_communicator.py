@@ -212,6 +212,38 @@ def test_abort_ends_every_wait_though_a_peer_is_gone_already():
     assert "pair closure" in gloo_world.run_world(3, abort_after_a_peer)[1]
 
 
+def fail_after_a_peer(rank, num_ranks, store):
+    """Rank 2 is gone, so the allreduce of rank 1 fails; rank 0 waits for rank 1."""
+    communicator = Communicator(store, rank, num_ranks, name="failed", timeout=AMPLE)
+    executable = build_executable("double_binary_tree", {}, communicator)
+    message = ""
+    if rank == 2:
+        communicator.abort()
+        store.set("gone", "")
+    elif rank == 1:
+        store.wait(["gone", "waiting"], AMPLE)
+        with pytest.raises(RunError) as caught:
+            executable.allreduce_(torch.ones(8))
+        message = caught.value.message
+        store.wait(["ended"], AMPLE)
+    else:
+        work = communicator.group.recv([torch.zeros(1)], 1, 1)
+        store.set("waiting", "")
+        with pytest.raises(RuntimeError) as caught:
+            work.wait(timedelta(seconds=60))
+        message = str(caught.value)
+        store.set("ended", "")
+    store.wait(["ended"], AMPLE)
+    communicator.close()
+    return message
+
+
+def test_a_rank_whose_call_failed_lets_nobody_wait_for_it():
+    waiting, failed, _ = gloo_world.run_world(3, fail_after_a_peer)
+    assert "closed by peer" in failed
+    assert "closed by peer" in waiting
+
+
 def open_and_close(rank, num_ranks, store):
     def num_open():
         return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))

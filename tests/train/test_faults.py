@@ -78,6 +78,29 @@ def test_a_rank_that_never_comes_costs_the_timeout_that_was_set_last():
     assert 1.5 < waited < 60
 
 
+def waits_for_what_has_a_limit(rank, num_ranks, store):
+    dist.init_process_group("topotune", timeout=timedelta(seconds=100))
+    group = dist.group.WORLD
+    group.override, group.wait_limit = RING, timedelta(seconds=5)
+    dist.all_reduce(torch.ones(1000))
+    group.stop_planned()
+    group.renew()
+    dist.all_reduce(torch.ones(1000))  # what is made anew has the limit too
+    message = ""
+    if rank == 0:
+        with pytest.raises(RuntimeError) as caught:
+            dist.all_reduce(torch.ones(1000))
+        message = str(caught.value)
+        store.set("rank 0 has given up", "")
+    store.wait(["rank 0 has given up"], timedelta(seconds=100))
+    dist.destroy_process_group()
+    return message
+
+
+def test_a_wait_ends_by_its_limit_where_that_is_less_than_the_groups_timeout():
+    assert "Timed out waiting 5000ms" in gloo_world.run_world(2, waits_for_what_has_a_limit)[0]
+
+
 def waits_briefly(rank, num_ranks, store):
     dist.init_process_group("topotune")
     dist.group.WORLD.override = RING

@@ -91,6 +91,7 @@ class Communicator:
         self._resources: dict[str, _Resource] = {}
         self._scratch = torch.empty(0, dtype=torch.uint8)
         self._failure: str | None = None
+        self._waits_ended = False
         # What one thread closes, another may not be aborting: it would use memory that is no longer mapped,
         # or be the last to hold the group. (Functions of their own: what they hold is gone before the lock.)
         self._ending = threading.Lock()
@@ -215,7 +216,14 @@ class Communicator:
         return self._scratch[:num_bytes].view(dtype)
 
     def fail(self, cause: str) -> None:
-        """Remember that a wait failed: the group's connections are closed, and later calls shall say why."""
+        """A wait failed: later calls say why, and peers that wait for this rank fail too, in milliseconds.
+
+        Gloo closes all connections where a wait timed out, but where one was closed by its peer, that alone.
+        """
+        self._remember(cause)
+        self.abort()
+
+    def _remember(self, cause: str) -> None:
         if self._failure is None:
             self._failure = cause
 
@@ -231,9 +239,10 @@ class Communicator:
         for part in (*self._children.values(), *self._resources.values()):
             part.abort()
         group = self._group
-        if self._failure is not None or group is None:
+        if self._waits_ended or group is None:
             return
-        self.fail("it was aborted")
+        self._remember("it was aborted")
+        self._waits_ended = True
         end_waits(group)
 
     def close(self) -> None:
@@ -246,7 +255,7 @@ class Communicator:
             part.close()
         self._children.clear()
         self._resources.clear()
-        self.fail("it was closed")
+        self._remember("it was closed")
         if self._boxed is not None:
             with _DESTROYING:
                 last_reference = _last_reference()

@@ -27,7 +27,11 @@ Params = Mapping[str, Any]
 Override = tuple[str, Params]
 
 CONNECTION_TIMEOUT: Final = timedelta(hours=1)
-"""What waits on connections take at most at least; the group's own timeout is kept by a deadline."""
+"""What waits on connections take at most at least; the group's own timeout is kept by a deadline.
+
+A deadline closes the connections, which ends all waits but one: gloo (torch 2.13) forgets a send whose
+receiver closes the connection just as it is written, and only its own timeout ends that wait.
+"""
 
 
 class Algorithm:
@@ -53,6 +57,8 @@ class PlannedAllreduce:
     Attributes:
         call_limit: what one call may take, once its algorithm was built, where that is less than the group's
             timeout; the same on all ranks.
+        wait_limit: what one wait on the private connections may take; None for an hour, or the group's
+            timeout where that is more. To be set before the first call.
     """
 
     def __init__(
@@ -77,6 +83,7 @@ class PlannedAllreduce:
         self._cloned_store: Store | None = None
         self.active = False
         self.call_limit: timedelta | None = None
+        self.wait_limit: timedelta | None = None
 
     def set_table(self, rows: Sequence[Row], rank_order: Sequence[int] | None) -> None:
         """Take the plan's table for this group's allreduces; before the first of them.
@@ -203,7 +210,7 @@ class PlannedAllreduce:
                 self._size,
                 # Messages of the communicator count positions as ranks: its name says whose.
                 name="planned" if order is None else "planned, ranks by position in the plan's rank_order",
-                timeout=max(timeout, CONNECTION_TIMEOUT),
+                timeout=self.wait_limit or max(timeout, CONNECTION_TIMEOUT),
                 connect_within=timeout,
             )
         with DEADLINES.within(timeout.total_seconds(), self._communicator.abort):

@@ -137,6 +137,18 @@ class ProcessGroupTopotune(dist.ProcessGroup):
     def call_limit(self, limit: timedelta | None) -> None:
         self._allreduce.call_limit = limit
 
+    @property
+    def wait_limit(self) -> timedelta | None:
+        """What one wait of an override or a plan may take, whatever the group's timeout; None for an hour.
+
+        Must be set before the first such call.
+        """
+        return self._allreduce.wait_limit
+
+    @wait_limit.setter
+    def wait_limit(self, limit: timedelta | None) -> None:
+        self._allreduce.wait_limit = limit
+
     def build_override(self) -> None:
         """Make the override ready, so that its first call is like any other. Collective over the group.
 
@@ -169,7 +181,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         if self.agreement is not None:
             self.set_agreement(self.agreement)
         self._allreduce.override, self._allreduce.call_limit = before.override, before.call_limit
-        self._allreduce.rank_order = before.rank_order
+        self._allreduce.rank_order, self._allreduce.wait_limit = before.rank_order, before.wait_limit
 
     def _new_allreduce(self) -> PlannedAllreduce:
         store = PrefixStore(f"planned {self._renewals}", self.private_store)

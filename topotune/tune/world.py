@@ -21,6 +21,9 @@ from topotune.train.usage import REPORT
 _TIMEOUT: Final = timedelta(seconds=120)
 """Of every wait: a rank that is lost or hangs ends the run."""
 
+_WAIT_LIMIT: Final = timedelta(seconds=60)
+"""Of a candidate's wait: what no deadline can end (`topotune.train.allreduce`) ends before others give up."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class World:
@@ -83,6 +86,7 @@ def joined_world(
         REPORT.stay_silent()
         planned = dist.group.WORLD
         assert isinstance(planned, ProcessGroupTopotune)
+        planned.wait_limit = _WAIT_LIMIT
         raw = dist.new_group(backend="gloo", timeout=_TIMEOUT)
         with Communicator(planned.private_store, rank, size, name="tuning", timeout=_TIMEOUT) as private:
             watch.on_loss(lambda _loss: planned.stop_planned())
