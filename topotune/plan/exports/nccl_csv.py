@@ -118,16 +118,14 @@ def from_plan(plan: Plan, options: ExportOptions) -> Translated:
     if not tables.rows:
         raise UsageError(
             f"nccl-tuner-csv: {tables.warnings[-1]}; but with the stock plugin loaded it cannot, "
-            f"whatever the file "
-            "says: what no row holds runs on one channel",
+            "whatever the file says: what no row holds runs on one channel",
             hint="run without the stock plugin; --to nccl-tuner writes one that leaves NCCL alone",
         )
     warnings = [*tables.warnings, *version_warnings(plan, version)]
     left = _left_to_nccl(tables.rows, tables.complete)
     warnings.append(
         f"the stock plugin cannot leave calls to NCCL: {left} run as ring with simple, whatever NCCL "
-        f"would choose; "
-        "--to nccl-tuner leaves them alone"
+        "would choose; --to nccl-tuner leaves them alone"
     )
     if any(row.channels is None for row in tables.rows):
         warnings.append(

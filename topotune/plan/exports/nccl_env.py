@@ -139,8 +139,7 @@ def from_plan(plan: Plan, options: ExportOptions) -> Translated:
         if full != list(COLLECTIVES) and tables.rows:
             warnings.append(
                 f"before NCCL {shown(BY_FUNCTION)} a list holds for all collectives: it is written only "
-                f"where the "
-                "plan names NCCL's algorithms at all sizes of all of them"
+                "where the plan names NCCL's algorithms at all sizes of all of them"
             )
         spans = {ALL: list(tables.rows)} if full == list(COLLECTIVES) else {}
     else:
@@ -177,8 +176,7 @@ def _full_collectives(tables: NcclTables, warnings: list[str]) -> list[Collectiv
         elif any(row.collective == name for row in tables.rows):
             warnings.append(
                 f"{name}: the plan leaves some sizes to NCCL, from which a list would take its choice: "
-                f"nothing is "
-                "written for it; --to nccl-tuner goes by size"
+                "nothing is written for it; --to nccl-tuner goes by size"
             )
     return full
 
@@ -198,14 +196,12 @@ def _algos(function: str, rows: list[NcclRow], version: Version, warnings: list[
     if len(named) > 1:
         warnings.append(
             f"{what}: NCCL chooses by itself at which sizes it runs {', '.join(words)}: the plan's "
-            f"sizes are lost; "
-            "--to nccl-tuner keeps them"
+            "sizes are lost; --to nccl-tuner keeps them"
         )
     elif named != {"ring"}:
         warnings.append(
             f"{what}: Ring stays allowed beside {words[-1]}, since NCCL fails where it has nothing "
-            f"else: it may "
-            "choose it; --to nccl-tuner decides"
+            "else: it may choose it; --to nccl-tuner decides"
         )
     return words
 
@@ -223,8 +219,7 @@ def _protos(function: str, rows: list[NcclRow], num_nodes: int, warnings: list[s
     if "ll128" in named:
         warnings.append(
             f"{what}: NCCL_PROTO is not written, since LL128 in it switches off NCCL's check that the "
-            f"machine can do "
-            "it; --to nccl-tuner sets protocols safely"
+            "machine can do it; --to nccl-tuner sets protocols safely"
         )
         return ()
     return tuple(word for proto, word in PROTO_WORDS.items() if proto in named | {"simple"})
@@ -267,7 +262,7 @@ def read(text: str, source: str) -> NcclEnvironment:
     """
     lines = text.splitlines()
     head = re.fullmatch(
-        r"# topotune: for NCCL (\d{1,4})\.(\d{1,4}) on ([1-9]\d{0,6}) nodes?", lines[0] if lines else ""
+        r"# topotune: for NCCL ([0-9]{1,4})\.([0-9]{1,4}) on ([1-9][0-9]{0,6}) nodes?", lines[0] if lines else ""
     )
     version = NEWEST if head is None else (int(head[1]), int(head[2]))
     found: dict[str, str] = {}

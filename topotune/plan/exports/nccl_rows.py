@@ -122,15 +122,13 @@ def _tables_by_what_nccl_sees(
         found[num_ranks, num_nodes] = ()
         warnings.append(
             f"{collective}: the plan has unlike tables for groups of {num_ranks} ranks on {num_nodes} "
-            f"nodes, which "
-            "NCCL cannot tell apart: it chooses there by itself"
+            "nodes, which NCCL cannot tell apart: it chooses there by itself"
         )
     if others:
         named = ", ".join(f"{name} ({count})" for name, count in sorted(others.items()))
         warnings.append(
             f"{collective}: rows of topotune's own algorithms, which NCCL does not have, are left out: "
-            f"{named}; "
-            "only the topotune backend runs them"
+            f"{named}; only the topotune backend runs them"
         )
     return found
 
@@ -151,7 +149,7 @@ def version_of(plan: Plan, options: ExportOptions, *, oldest: Version) -> Versio
     if asked is None:
         measured = _measured_with(plan)
         return measured if measured is not None and oldest <= measured <= NEWEST else NEWEST
-    match = re.fullmatch(r"(\d{1,4})\.(\d{1,4})(\.\d{1,4})?", asked)
+    match = re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})(\.[0-9]{1,4})?", asked)
     version = None if match is None else (int(match[1]), int(match[2]))
     if version is None or not oldest <= version <= NEWEST:
         raise UsageError(
@@ -168,8 +166,7 @@ def version_warnings(plan: Plan, version: Version) -> tuple[str, ...]:
         return ()
     return (
         f"the plan was measured with NCCL {shown(measured)}; what NCCL {shown(version)} runs under the "
-        f"same names "
-        "may be slower than its own choice",
+        "same names may be slower than its own choice",
     )
 
 
@@ -179,7 +176,7 @@ def shown(version: Version) -> str:
 
 
 def _measured_with(plan: Plan) -> Version | None:
-    match = re.fullmatch(r"nccl (\d{1,4})\.(\d{1,4})(?:\D.*)?", plan.fingerprint.hard.collective_library)
+    match = re.fullmatch(r"nccl ([0-9]{1,4})\.([0-9]{1,4})(?:\D.*)?", plan.fingerprint.hard.collective_library)
     return None if match is None else (int(match[1]), int(match[2]))
 
 

@@ -179,12 +179,14 @@ struct reading {
 
 __attribute__((format(printf, 3, 4))) static void say(const struct context *context, int level, const char *format,
                                                       ...) {
-  char text[1024];
+  char text[1024], *letter;
   va_list rest;
   if (!context->log) return;
   va_start(rest, format);
   vsnprintf(text, sizeof text, format, rest);
   va_end(rest);
+  for (letter = text; *letter; letter++) /* a broken table's words cannot act on a terminal */
+    if ((unsigned char)*letter < ' ' || *letter == 0x7f) *letter = '?';
   context->log(level, SUBSYSTEM_TUNING, "topotune", 0, "%s", text);
 }
 
