@@ -246,6 +246,9 @@ def variables(settings: NcclEnvironment) -> dict[str, str]:
     return found
 
 
+_HEAD: Final = r"# topotune: for NCCL ([0-9]{1,4})\.([0-9]{1,4}) on ([1-9][0-9]{0,6}) nodes?"
+
+
 def write(settings: NcclEnvironment) -> str:
     """A file for NCCL_CONF_FILE."""
     nodes = f"{settings.num_nodes} node{'' if settings.num_nodes == 1 else 's'}"
@@ -261,9 +264,7 @@ def read(text: str, source: str) -> NcclEnvironment:
         InputFileError: a line that NCCL or this target does not know, or a dangerous setting.
     """
     lines = text.splitlines()
-    head = re.fullmatch(
-        r"# topotune: for NCCL ([0-9]{1,4})\.([0-9]{1,4}) on ([1-9][0-9]{0,6}) nodes?", lines[0] if lines else ""
-    )
+    head = re.fullmatch(_HEAD, lines[0] if lines else "")
     version = NEWEST if head is None else (int(head[1]), int(head[2]))
     found: dict[str, str] = {}
     for number, line in enumerate(lines, 1):

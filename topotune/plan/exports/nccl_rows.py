@@ -176,7 +176,8 @@ def shown(version: Version) -> str:
 
 
 def _measured_with(plan: Plan) -> Version | None:
-    match = re.fullmatch(r"nccl ([0-9]{1,4})\.([0-9]{1,4})(?:\D.*)?", plan.fingerprint.hard.collective_library)
+    library = plan.fingerprint.hard.collective_library
+    match = re.fullmatch(r"nccl ([0-9]{1,4})\.([0-9]{1,4})(?:\D.*)?", library)
     return None if match is None else (int(match[1]), int(match[2]))
 
 
