@@ -133,7 +133,7 @@ def test_a_plan_of_another_nccl_is_exported_with_a_warning():
 def test_rows_that_nccl_2_21_would_take_unchecked_are_told():
     _, warnings = exported("nccl-tuner", THREE_ROWS, "2.21")
     assert (
-        "NCCL 2.21 does not check what a tuner tells it: 1 of 3 rows are left to NCCL there" in warnings[-1]
+        "NCCL 2.21 does not check what a tuner tells it: 2 of 3 rows are left to NCCL there" in warnings[-1]
     )
 
 

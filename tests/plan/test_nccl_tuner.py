@@ -3,8 +3,10 @@
 import ctypes
 import os
 import random
+import re
 import shutil
 import threading
+from pathlib import Path
 
 import pytest
 from nccl_plans import ALL_TABLES, DEFAULT_ONLY, LARGE, ON_GLOO, ONE_ROW, THREE_ROWS, exported
@@ -57,12 +59,14 @@ def plugin(library, tmp_path, monkeypatch):
     return give
 
 
-def expected(row, version):
+def expected(row, version, num_nodes):
     """What NCCL is made to run for a row of the plan, with how many channels (0: as it likes)."""
     if row.algorithm != "nccl":
         return None, 0
     algo, proto = row.params["algo"], row.params["proto"]
-    if version == 2 and (algo not in ("tree", "ring") or proto == "ll128"):
+    if version == 2 and not (
+        algo in ("tree", "ring") and (proto == "simple" or (proto == "ll" and num_nodes == 1))
+    ):
         return None, 0
     return (algo, proto), row.params.get("channels", 0)
 
@@ -86,7 +90,9 @@ def test_nccl_runs_what_the_plan_says_at_both_ends_of_every_range(plugin, plan, 
                     ends = [row.min_bytes, 2**64 - 1 if row.max_bytes is None else row.max_bytes - 1]
                     for message_bytes in ends:
                         assert find_row(table, message_bytes) == row
-                        assert communicator.choose(collective, message_bytes)[:2] == expected(row, version)
+                        assert communicator.choose(collective, message_bytes)[:2] == expected(
+                            row, version, group.shape.num_nodes
+                        )
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -305,7 +311,8 @@ def test_many_threads_each_with_a_communicator_and_all_on_one(plugin, version):
                     message_bytes = chance.randrange(250 * 1024)
                     for communicator in (own, shared):
                         found = communicator.choose(ALLREDUCE, message_bytes)[:2]
-                        assert found == expected(find_row(LARGE.groups[0].allreduce, message_bytes), version)
+                        row = find_row(LARGE.groups[0].allreduce, message_bytes)
+                        assert found == expected(row, version, 2)
         except BaseException as problem:
             problems.append(problem)
 
@@ -351,6 +358,17 @@ def test_only_the_symbols_of_nccl_are_exported(library):
         assert Plugin(library).tuner(version).name == b"topotune"
     for name in ("ncclTunerPlugin_v1", "ncclTunerPlugin_v7", "load", "choose", "constants"):
         assert not hasattr(loaded, name)
+
+
+def test_the_table_that_the_documentation_shows_is_one(plugin):
+    document = (Path(__file__).parents[2] / "docs" / "nccl.md").read_text()
+    [text] = re.findall(r"```text\n(.*?)```", document, re.DOTALL)
+    assert write(read(text, "it")) == text
+    loaded = plugin(text)
+    with loaded.communicator(5) as communicator:
+        assert communicator.choose(ALLREDUCE, 65536)[:2] == (("ring", "simple"), 16)
+    assert loaded.constants.hw_latency[2][1][2] == 14.5
+    assert loaded.constants.tree[2][2] == 36
 
 
 def test_without_a_compiler_or_with_a_bad_one_the_error_says_so(monkeypatch, tmp_path):

@@ -524,13 +524,15 @@ static result init_v2(size_t ranks, size_t nodes, logger log, void **context) {
 
 /*
  * Here NCCL 2.21 takes what it is told unchecked, and shows no estimates: only what runs on every machine is told.
- * LL128 corrupts data where NCCL does not allow it; the other algorithms need hardware.
+ * LL128 corrupts data where NCCL does not allow it, LL does on networks that do not keep the order of writes (EFA);
+ * the other algorithms need hardware.
  */
 static result get_coll_info_v2(void *context, int collective, size_t bytes, int collnet, int nvls, int pipe_ops,
                                int *algo, int *proto, int *channels) {
   const struct row *row = find(context, collective, bytes);
   (void)collnet, (void)nvls, (void)pipe_ops;
-  if (!row || row->algo > RING || (row->proto != LL && row->proto != SIMPLE)) return 0;
+  if (!row || row->algo > RING) return 0;
+  if (row->proto != SIMPLE && (row->proto != LL || ((struct context *)context)->nodes > 1)) return 0;
   *algo = row->algo;
   *proto = row->proto;
   if (row->channels) *channels = row->channels;

@@ -37,13 +37,15 @@ def from_plan(plan: Plan, options: ExportOptions) -> Translated:
         if version == OLDEST and unserved:
             warnings.append(
                 f"NCCL 2.21 does not check what a tuner tells it: {unserved} of {len(tables.rows)} rows are "
-                "left to NCCL there, all but those of ring and tree with ll or simple"
+                "left to NCCL there, all but those of ring and tree with simple, on one node also with ll"
             )
     return Translated(document=NcclTable(plan=provenance(plan), rows=tables.rows), warnings=tuple(warnings))
 
 
 def _is_for_v2(row: NcclRow) -> bool:
-    return row.algo in ("ring", "tree") and row.proto in ("ll", "simple")
+    return row.algo in ("ring", "tree") and (
+        row.proto == "simple" or (row.proto == "ll" and row.num_nodes == 1)
+    )
 
 
 def files(table: NcclTable, path: Path) -> Mapping[Path, bytes]:
