@@ -11,6 +11,8 @@ The plugin itself reads what it does not know as allreduce, ring or simple, and 
 word; `read` refuses them. Facts as in NCCL 2.27.5 to 2.30.7, whose plugins read the same lines.
 """
 
+import os
+import shlex
 from dataclasses import dataclass
 from typing import Final
 
@@ -241,8 +243,9 @@ def _whole(text: str, least: int, most: int) -> int:
 
 def how_to_use(place: str) -> str:
     """What the job's environment must say."""
+    path = shlex.quote(os.path.abspath(place))
     return (
-        f"export NCCL_TUNER_PLUGIN=libnccl-tuner-example.so NCCL_TUNER_CONFIG_FILE={place}  # on all nodes\n"
+        f"export NCCL_TUNER_PLUGIN=libnccl-tuner-example.so NCCL_TUNER_CONFIG_FILE={path}  # on all nodes\n"
         "# the plugin is built from NCCL's own source, 2.27.5 or later: make -C plugins/tuner/example"
     )
 

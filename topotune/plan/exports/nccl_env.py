@@ -17,6 +17,7 @@ Dangerous settings are not representable here: `NcclEnvironment` refuses them, a
 Source: NCCL 2.30 user guide, "Environment Variables"; ``src/misc/param.cc`` for the form of the file.
 """
 
+import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -305,8 +306,8 @@ def _lists(name: str, found: Mapping[str, str], version: Version) -> Lists:
 def how_to_use(place: str) -> str:
     """What the job's environment must say."""
     return (
-        f"export NCCL_CONF_FILE={shlex.quote(place)}  # on all nodes, by its full path; from NCCL "
-        f"{shown(FILE_SINCE)} on, before it the lines themselves in quotes\n"
+        f"export NCCL_CONF_FILE={shlex.quote(os.path.abspath(place))}  # on all nodes; from NCCL "
+        f"{shown(FILE_SINCE)} on, before it export the lines themselves, in quotes\n"
         "# to see it act: NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=ENV,TUNING"
     )
 
