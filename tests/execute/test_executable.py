@@ -141,6 +141,7 @@ def refuse(rank, num_ranks, store):
             ("star", {}),
             ("ring", {"pieces": 0}),
             ("native_hierarchical", {"groups": [[0]]}),
+            ("nccl", {"algo": "tree", "proto": "ll"}),
         ):
             with pytest.raises(UsageError) as caught:
                 build_executable(algorithm, params, communicator)
@@ -149,10 +150,11 @@ def refuse(rank, num_ranks, store):
 
 
 def test_names_and_params_that_no_plan_may_hold_are_refused():
-    star, pieces, groups = gloo_world.run_world(2, refuse)[1]
+    star, pieces, groups, nccl = gloo_world.run_world(2, refuse)[1]
     assert star.startswith("'star' is no known algorithm")
     assert pieces.startswith("pieces is 0")
     assert groups.startswith("groups")
+    assert nccl == "nccl tree ll: NCCL runs it by itself, nothing else can"
 
 
 def test_native_candidates_are_what_plans_may_hold():

@@ -20,6 +20,7 @@ from topotune.plan import (
     SoftFingerprint,
 )
 from topotune.plan.grouping import ACROSS
+from topotune.plan.nccl import ALGOS_WITH_ALL_PROTOS, NCCL_ALGOS_OF, NCCL_PROTOS
 
 texts = st.text(st.characters(exclude_categories=("C", "Zl", "Zp")), max_size=20)
 seconds = st.floats(min_value=1e-9, max_value=1e6)
@@ -119,6 +120,17 @@ def algorithms(num_ranks):
     )
 
 
+def nccl_algorithms(collective):
+    """(``nccl``, params) that NCCL has for a collective."""
+    pairs = [
+        {"algo": algo, "proto": proto}
+        for algo in NCCL_ALGOS_OF[collective]
+        for proto in (NCCL_PROTOS if algo in ALGOS_WITH_ALL_PROTOS else ("simple",))
+    ]
+    channels = st.just({}) | st.integers(1, 64).map(lambda channels: {"channels": channels})
+    return st.builds(lambda pair, more: ("nccl", pair | more), st.sampled_from(pairs), channels)
+
+
 evidences = st.builds(
     Evidence,
     median_s=seconds,
@@ -159,13 +171,14 @@ def tables(draw, algorithm_and_params):
 
 
 @st.composite
-def groups(draw, shape):
+def groups(draw, shape, *, on_nccl):
     default = st.just(("default", {}))
+    own = {collective: nccl_algorithms(collective) if on_nccl else default for collective in NCCL_ALGOS_OF}
     return Group(
         shape=shape,
-        allreduce=draw(st.none() | tables(algorithms(shape.num_ranks))),
-        reduce_scatter=draw(st.none() | tables(default)),
-        allgather=draw(st.none() | tables(default)),
+        allreduce=draw(st.none() | tables(algorithms(shape.num_ranks) | own["allreduce"])),
+        reduce_scatter=draw(st.none() | tables(default | own["reduce_scatter"])),
+        allgather=draw(st.none() | tables(default | own["allgather"])),
     )
 
 
@@ -181,11 +194,12 @@ def plans(draw):
     )
     within_node = GroupShape(num_ranks=1, num_nodes=1, ranks_per_node=1, stride=0)
     shapes = [world, within_node] if draw(st.booleans()) else [world]
+    backend = draw(st.just("nccl") | texts)
     return Plan(
-        groups=tuple(draw(groups(shape)) for shape in shapes),
+        groups=tuple(draw(groups(shape, on_nccl=backend == "nccl")) for shape in shapes),
         fingerprint=Fingerprint(
             hard=HardFingerprint(
-                backend=draw(texts),
+                backend=backend,
                 device_kind=draw(texts),
                 device_count=draw(counts),
                 world_size=world_size,

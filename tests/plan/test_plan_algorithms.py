@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 from plan_strategies import algorithms
 
 from topotune.plan.algorithms import ALGORITHMS, ALGORITHMS_OF, ALLOWED_PARAMS, check_params
+from topotune.plan.nccl import NCCL_ALGOS, NCCL_ALGOS_OF, nccl_collective_problem
 
 
 def test_every_algorithm_has_its_parameters_listed():
@@ -87,6 +88,40 @@ def test_good_parameters_are_taken(data, num_ranks):
 )
 def test_bad_parameters_are_told_in_words(algorithm, params, problem):
     assert check_params(algorithm, params, 4) == problem
+
+
+@pytest.mark.parametrize(
+    ("params", "problem"),
+    [
+        ({"algo": "ring", "proto": "ll128"}, None),
+        ({"algo": "nvls", "proto": "simple", "channels": 64}, None),
+        ({"algo": "nvls", "proto": "ll"}, "proto is 'll', but NCCL's nvls knows 'simple' alone"),
+        ({"algo": "Ring", "proto": "ll"}, f"algo is 'Ring', not one of {', '.join(NCCL_ALGOS)}"),
+        ({"algo": "ring", "proto": "LL"}, "proto is 'LL', not one of ll, ll128, simple"),
+        ({"algo": ["ring"], "proto": "ll"}, f"algo is ['ring'], not one of {', '.join(NCCL_ALGOS)}"),
+        ({"algo": "ring"}, "nccl needs the parameter 'proto'"),
+        ({"proto": "ll"}, "nccl needs the parameter 'algo'"),
+        (
+            {"algo": "ring", "proto": "ll", "channels": 0},
+            "channels is 0, not a whole number from 1 to 64",
+        ),
+        (
+            {"algo": "ring", "proto": "ll", "pieces": 1},
+            "nccl takes no parameter 'pieces' (it takes algo, proto, channels)",
+        ),
+    ],
+)
+def test_what_nccl_itself_runs_is_named_as_it_has_it(params, problem):
+    assert check_params("nccl", params, 4) == problem
+
+
+def test_every_algorithm_of_nccl_serves_some_collective_and_ring_serves_all():
+    assert set().union(*NCCL_ALGOS_OF.values()) == set(NCCL_ALGOS)
+    assert all("ring" in algos for algos in NCCL_ALGOS_OF.values())
+    assert nccl_collective_problem("allreduce", "pat") == (
+        "algo is 'pat', by which NCCL has no allreduce: "
+        "tree, ring, collnet_direct, collnet_chain, nvls, nvls_tree"
+    )
 
 
 def test_groups_of_three_levels_are_told_by_their_place():

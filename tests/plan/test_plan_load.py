@@ -44,7 +44,7 @@ ALLREDUCE = (
     "default, ring, double_binary_tree, recursive_doubling, halving_doubling, swing, bine, torus, "
     "parameter_server, hierarchical, forest, "
     "native_allreduce, native_reduce_broadcast, native_reduce_scatter_allgather, native_allgather_reduce, "
-    "native_hierarchical, shm, shm_hierarchical"
+    "native_hierarchical, shm, shm_hierarchical, nccl"
 )
 
 BAD_PLANS = {
@@ -121,7 +121,32 @@ BAD_PLANS = {
     ),
     "algorithm of another collective": (
         changed("groups", 1, "allgather", 0, "algorithm", "ring"),
-        "groups[1].allgather[0].algorithm: 'ring' is no known algorithm for allgather: default",
+        "groups[1].allgather[0].algorithm: 'ring' is no known algorithm for allgather: default, nccl",
+    ),
+    "NCCL's own on gloo": (
+        changed(
+            *TABLE,
+            0,
+            example()["groups"][0]["allreduce"][0]
+            | {"algorithm": "nccl", "params": {"algo": "ring", "proto": "ll"}},
+        ),
+        "groups[0].allreduce[0].algorithm: is 'nccl', NCCL's own, but the plan's backend is 'gloo'",
+    ),
+    "NCCL's own of another collective": (
+        changed(
+            "groups",
+            1,
+            "allgather",
+            0,
+            {
+                "min_bytes": 0,
+                "max_bytes": None,
+                "algorithm": "nccl",
+                "params": {"algo": "tree", "proto": "ll"},
+            },
+        ),
+        "groups[1].allgather[0].params: algo is 'tree', by which NCCL has no allgather: "
+        "ring, collnet_direct, nvls, pat",
     ),
     "unknown parameter": (
         changed(*TABLE, 1, "params", {"chanels": 2}),

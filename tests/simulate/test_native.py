@@ -36,7 +36,12 @@ def built(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_kernels_of_nccl_are_not_predicted():
+    with pytest.raises(UsageError, match="nccl: links between ranks do not say how fast"):
+        predict_candidate("nccl", {"algo": "ring", "proto": "simple"}, uniform(4), SIZES)
+
+
+@pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name != "nccl"])
 def test_every_algorithm_that_a_plan_may_name_is_predicted(algorithm):
     times = predict_candidate(algorithm, PARAMS.get(algorithm, {}), uniform(4), SIZES)
     assert times.shape == (len(SIZES),)

@@ -12,6 +12,8 @@ from job_plan import job_plan, rows
 
 import topotune
 from topotune.errors import RunError
+from topotune.plan import Row
+from topotune.train.allreduce import PlannedAllreduce
 
 pytestmark = pytest.mark.gloo
 
@@ -290,7 +292,21 @@ def overridden(rank, num_ranks, store):
         dist.all_reduce(torch.ones(1000))
     with pytest.raises(topotune.errors.UsageError, match="override: ring takes no parameter 'colour'"):
         group.override = ("ring", {"colour": 1})
+    with pytest.raises(topotune.errors.UsageError, match="override: nccl is chosen by NCCL itself"):
+        group.override = ("nccl", {"algo": "ring", "proto": "ll"})
     return dict(group.calls), group.override
+
+
+def test_rows_of_nccl_itself_leave_the_wrapped_backend_alone():
+    planned = PlannedAllreduce(dist.HashStore(), 0, 2, timeout=lambda: timedelta(seconds=60))
+    nccl = Row(min_bytes=0, max_bytes=1024, algorithm="nccl", params={"algo": "tree", "proto": "ll"})
+    ring = Row(min_bytes=1024, max_bytes=None, algorithm="ring")
+    planned.set_table([nccl], None)
+    assert not planned.active
+    planned.set_table([nccl, ring], None)
+    assert planned.active
+    assert planned.choose(1023) is None
+    assert planned.choose(1024).name == "ring"
 
 
 def test_an_override_forces_one_algorithm_and_none_gives_the_plan_back():

@@ -1,6 +1,7 @@
 """The verb export: topologies and plans in the terms of other programs."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,22 +57,26 @@ def export(
             raise UsageError(
                 f"--node {node}: {file} is a plan, which is for all nodes", hint="leave --node out"
             )
-        exported, how_to_use = _export_plan(file, to, version, output)
+        exported, how_to_use, files = _export_plan(file, to, version, output)
     else:
         if version is not None:
             raise UsageError(f"--for {version}: {file} is a topology", hint="only plans are for versions")
         exported, how_to_use = _export_topology(file, to, node), None
+        files = {} if output is None else {output: exported.text.encode()}
     for warning in exported.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    if output is not None:
-        write_whole(output, exported.text.encode(), force=force)
+    for path in files:
+        check_output(path, force, schema=None)
+    for path, data in files.items():
+        write_whole(path, data, force=force)
     if as_json:
         head = {"schema": "topotune/export", "schema_version": 1}
         print_json(head | {"format": to, "text": exported.text, "warnings": list(exported.warnings)})
     elif output is None:
         print(exported.text, end="")
     else:
-        print(f"written to {output}", file=sys.stderr)
+        for path in files:
+            print(f"written to {path}", file=sys.stderr)
         if how_to_use is not None:
             print(how_to_use)
 
@@ -96,15 +101,23 @@ def _list_formats(as_json: bool) -> None:
             print(f"  {name:18} {summary}")
 
 
-def _export_plan(file: Path, to: str, version: str | None, output: Path | None) -> "tuple[Exported, str]":
+def _export_plan(
+    file: Path, to: str, version: str | None, output: Path | None
+) -> "tuple[Exported, str, Mapping[Path, bytes]]":
     from topotune.plan import load_plan
     from topotune.plan.exports import ExportOptions, find_target
     from topotune.topology.formats.exporting import Exported
 
     target = find_target(to)
     translated = target.from_plan(load_plan(file), ExportOptions(version=version))
-    place = "FILE" if output is None else str(output)
-    return Exported(target.write(translated.document), translated.warnings), target.how_to_use(place)
+    exported = Exported(target.write(translated.document), translated.warnings)
+    if output is None:
+        return exported, target.how_to_use("FILE"), {}
+    if target.files is not None:
+        files = target.files(translated.document, output)
+    else:
+        files = {output: exported.text.encode()}
+    return exported, target.how_to_use(str(output)), files
 
 
 def _export_topology(file: Path, to: str, node: str | None) -> "Exported":

@@ -6,6 +6,7 @@ from topotune.execute.executable import DefaultExecutable, Executable, ScheduleE
 from topotune.execute.native import COMPOSITIONS
 from topotune.execute.shared_memory.allreduce import THROUGH_SHARED_MEMORY
 from topotune.plan.algorithms import DEFAULT, check_params
+from topotune.plan.nccl import NCCL
 from topotune.schedule import catalog
 from topotune.schedule.model import Params
 
@@ -19,7 +20,7 @@ def build_executable(algorithm: str, params: Params, communicator: Communicator)
         communicator: of all ranks that take part.
 
     Raises:
-        UsageError: no such algorithm, or parameters it does not take.
+        UsageError: no such algorithm, parameters it does not take, or one that NCCL alone can run.
         RunError: a sub-group could not be joined.
         WrongResultError: the schedule is no allreduce.
     """
@@ -28,6 +29,11 @@ def build_executable(algorithm: str, params: Params, communicator: Communicator)
         raise UsageError(problem)
     if algorithm == DEFAULT:
         return DefaultExecutable(communicator)
+    if algorithm == NCCL:
+        raise UsageError(
+            f"nccl {params['algo']} {params['proto']}: NCCL runs it by itself, nothing else can",
+            hint="NCCL_ALGO and NCCL_PROTO, or NCCL_TUNER_PLUGIN, set before the job tell it how",
+        )
     make = COMPOSITIONS.get(algorithm) or THROUGH_SHARED_MEMORY.get(algorithm)
     if make is not None:
         return make(params, communicator)

@@ -20,6 +20,7 @@ from topotune.plan.grouping import (
     shown,
     sizes_and_counts,
 )
+from topotune.plan.nccl import MAX_NCCL_CHANNELS, NCCL, NCCL_ALGOS, NCCL_PROTOS, nccl_pair_problem
 
 DEFAULT: Final = "default"
 SCHEDULE_ALGORITHMS: Final = (
@@ -43,13 +44,16 @@ NATIVE_ALGORITHMS: Final = (
 )
 SHARED_MEMORY_ALGORITHMS: Final = ("shm", "shm_hierarchical")
 ALGORITHMS_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    "allreduce": (DEFAULT, *SCHEDULE_ALGORITHMS, *NATIVE_ALGORITHMS, *SHARED_MEMORY_ALGORITHMS),
-    "reduce_scatter": (DEFAULT,),
-    "allgather": (DEFAULT,),
+    "allreduce": (DEFAULT, *SCHEDULE_ALGORITHMS, *NATIVE_ALGORITHMS, *SHARED_MEMORY_ALGORITHMS, NCCL),
+    "reduce_scatter": (DEFAULT, NCCL),
+    "allgather": (DEFAULT, NCCL),
 }
 """Which algorithms each table of a plan may name."""
 
 ALGORITHMS: Final = ALGORITHMS_OF["allreduce"]
+OF_THE_BACKEND: Final = (DEFAULT, NCCL)
+"""What the wrapped backend does by itself; ``nccl`` says how it has been told to, from outside the job."""
+
 MAX_CHANNELS: Final = 64
 MAX_TREES: Final = 1024
 MAX_WEIGHT: Final = 2**20
@@ -88,6 +92,8 @@ def check_params(
                 return f"{name}{problem}"
         elif name in _NEEDED:
             return f"{algorithm} needs the parameter {name!r}"
+    if algorithm == NCCL:
+        return nccl_pair_problem(params["algo"], params["proto"])
     if algorithm == "forest":
         problem = _forest_problem(params)
         if problem:
@@ -122,8 +128,11 @@ def _groups(most_levels: int) -> Callable[[Any, int], str | None]:
     return rule
 
 
-def _across(value: Any, num_ranks: int) -> str | None:
-    return None if value in ACROSS else f" is {shown(value)}, not one of {', '.join(ACROSS)}"
+def _one_of(names: tuple[str, ...]) -> Callable[[Any, int], str | None]:
+    def rule(value: Any, num_ranks: int) -> str | None:
+        return None if value in names else f" is {shown(value)}, not one of {', '.join(names)}"
+
+    return rule
 
 
 def _rows(value: Any, num_ranks: int) -> str | None:
@@ -193,7 +202,7 @@ _RULES: Final[Mapping[str, Mapping[str, Callable[[Any, int], str | None]]]] = {
     "bine": {},
     "torus": {"rows": _rows},
     "parameter_server": {"servers": _servers},
-    "hierarchical": {"groups": _groups(3), "across": _across, "pieces": _PIECES},
+    "hierarchical": {"groups": _groups(3), "across": _one_of(ACROSS), "pieces": _PIECES},
     "forest": {"weights": _weights, "down": _trees, "up": _trees, "pieces": _PIECES},
     "native_allreduce": {},
     "native_reduce_broadcast": {},
@@ -202,8 +211,9 @@ _RULES: Final[Mapping[str, Mapping[str, Callable[[Any, int], str | None]]]] = {
     "native_hierarchical": {"groups": _groups(2)},
     "shm": {},
     "shm_hierarchical": {"groups": _groups(3), "pieces": _PIECES},
+    NCCL: {"algo": _one_of(NCCL_ALGOS), "proto": _one_of(NCCL_PROTOS), "channels": _count(MAX_NCCL_CHANNELS)},
 }
-_NEEDED: Final = frozenset({"groups", "rows", "weights", "down"})
+_NEEDED: Final = frozenset({"groups", "rows", "weights", "down", "algo", "proto"})
 ALLOWED_PARAMS: Final[Mapping[str, tuple[str, ...]]] = {name: tuple(rules) for name, rules in _RULES.items()}
 """Algorithm → the names of its parameters."""
 

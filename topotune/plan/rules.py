@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from topotune.plan.algorithms import ALGORITHMS_OF, check_params
+from topotune.plan.nccl import NCCL, nccl_collective_problem
 
 if TYPE_CHECKING:
     from topotune.plan.model import Evidence, Group, GroupShape, HardFingerprint, Plan, Row
@@ -91,6 +92,8 @@ def table_problem(rows: Sequence["Row"], collective: str, num_ranks: int) -> Pro
                 f"{row.algorithm!r} is no known algorithm for {collective}: {', '.join(known)}",
             )
         problem = check_params(row.algorithm, row.params, num_ranks)
+        if problem is None and row.algorithm == NCCL:
+            problem = nccl_collective_problem(collective, row.params["algo"])
         if problem:
             return f"[{index}].params", problem
     if rows[-1].max_bytes is not None:
@@ -157,6 +160,23 @@ def plan_problem(plan: "Plan") -> Problem:
                 f"groups[{index}].shape.num_ranks",
                 f"is {group.shape.num_ranks}, more than the world size {world_size}",
             )
+    problem = _nccl_problem(plan)
+    if problem:
+        return problem
     if plan.rank_order is not None and sorted(plan.rank_order) != list(range(world_size)):
         return "rank_order", f"does not hold each rank from 0 to {world_size - 1} once"
+    return None
+
+
+def _nccl_problem(plan: "Plan") -> Problem:
+    """Rows of NCCL's own algorithms must stand in plans for NCCL: no other backend has them."""
+    backend = plan.fingerprint.hard.backend
+    if backend == NCCL:
+        return None
+    for index, group in enumerate(plan.groups):
+        for collective in ALGORITHMS_OF:
+            for number, row in enumerate(getattr(group, collective) or ()):
+                if row.algorithm == NCCL:
+                    place = f"groups[{index}].{collective}[{number}].algorithm"
+                    return place, f"is {NCCL!r}, NCCL's own, but the plan's backend is {backend!r}"
     return None

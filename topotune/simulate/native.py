@@ -23,6 +23,7 @@ import numpy.typing as npt
 from topotune.errors import UsageError
 from topotune.links.model import LinkModel
 from topotune.plan.algorithms import check_params
+from topotune.plan.nccl import NCCL
 from topotune.schedule.assemble import Transfers, assemble
 from topotune.schedule.catalog import PARAMS_OF_ALGORITHM, build
 from topotune.schedule.hierarchical import between_groups, check_groups
@@ -49,13 +50,15 @@ def predict_candidate(
         Seconds, shape (len(message_bytes),).
 
     Raises:
-        UsageError: no such algorithm, or params it does not take.
+        UsageError: no such algorithm, params it does not take, or NCCL's own, which have no model here.
     """
     if algorithm in PARAMS_OF_ALGORITHM:
         return predict(build(algorithm, params, model.num_ranks), model, message_bytes)
     problem = check_params(algorithm, params, model.num_ranks)
     if problem is not None:
         raise UsageError(problem)
+    if algorithm == NCCL:
+        raise UsageError("nccl: links between ranks do not say how fast NCCL's own kernels are")
     ranks = range(model.num_ranks)
     calls = calls_on(model, [SEGMENTS * model.num_ranks])
     match algorithm:

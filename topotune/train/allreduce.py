@@ -20,7 +20,8 @@ from topotune.execute.build import build_executable
 from topotune.execute.communicator import Communicator
 from topotune.execute.executable import Executable
 from topotune.plan import Row, check_params
-from topotune.plan.algorithms import DEFAULT
+from topotune.plan.algorithms import DEFAULT, OF_THE_BACKEND
+from topotune.plan.nccl import NCCL
 from topotune.train.deadline import DEADLINES
 
 Params = Mapping[str, Any]
@@ -95,7 +96,7 @@ class PlannedAllreduce:
         self.rank_order = None if rank_order is None else tuple(rank_order)
         self._min_bytes = [row.min_bytes for row in rows]
         self._algorithms = [
-            None if row.algorithm == DEFAULT else Algorithm(row.algorithm, row.params) for row in rows
+            None if row.algorithm in OF_THE_BACKEND else Algorithm(row.algorithm, row.params) for row in rows
         ]
         self._set_active()
 
@@ -121,6 +122,11 @@ class PlannedAllreduce:
             problem = check_params(override[0], override[1], self._size)
             if problem:
                 raise UsageError(f"override: {problem}")
+            if override[0] == NCCL:
+                raise UsageError(
+                    "override: nccl is chosen by NCCL itself, not call by call",
+                    hint="NCCL_ALGO and NCCL_PROTO, or NCCL_TUNER_PLUGIN, set before the job tell it how",
+                )
         self._override = override
         self._forced = None if override is None or override[0] == DEFAULT else Algorithm(*override)
         self._set_active()

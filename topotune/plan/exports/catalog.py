@@ -7,7 +7,11 @@ from typing import Final
 from topotune.errors import UsageError
 from topotune.plan.exports.target import Target
 
-MODULES: Final[Mapping[str, str]] = {}
+MODULES: Final[Mapping[str, str]] = {
+    "nccl-tuner": "nccl_tuner",
+    "nccl-tuner-csv": "nccl_csv",
+    "nccl-env": "nccl_env",
+}
 """Target → its module in this room, in the order of ``--to list``."""
 
 

@@ -8,6 +8,7 @@ can be read back and exported again without a change.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from topotune.plan import Plan
@@ -49,6 +50,8 @@ class Target:
         write: the document's text, which ends in a newline.
         read: the document of a text; the second argument names its source in errors (InputFileError).
         environment: where the document is nothing but environment variables: these; else None.
+        files: where an export is more than its text in one file: all files for a path that the user named,
+            with their contents, in the order in which they are to be written; else None.
         how_to_use: how to hand the file (its path is the argument) to the program; lines of a shell or prose.
     """
 
@@ -59,4 +62,5 @@ class Target:
     write: Callable[[Any], str]
     read: Callable[[str, str], Any]
     environment: Callable[[Any], Mapping[str, str]] | None = None
+    files: Callable[[Any, Path], Mapping[Path, bytes]] | None = None
     how_to_use: Callable[[str], str]
