@@ -14,6 +14,9 @@ from topotune.errors import UsageError
 if TYPE_CHECKING:
     from topotune.topology.formats.exporting import Exported
 
+MAX_BASE_BYTES = 2**28
+"""Bound on a program's own file: MPICH's library is the largest."""
+
 
 @app.command()
 def export(
@@ -33,6 +36,14 @@ def export(
     version: Annotated[
         str | None,
         typer.Option("--for", metavar="VERSION", help="The program's version.  [default: the newest known]"),
+    ] = None,
+    base: Annotated[
+        Path | None,
+        typer.Option(
+            "--base",
+            metavar="FILE",
+            help="The program's own file that the plan goes into: MPICH's libmpi.so.",
+        ),
     ] = None,
     output: Output = None,
     force: Force = False,
@@ -56,10 +67,12 @@ def export(
             raise UsageError(
                 f"--node {node}: {file} is a plan, which is for all nodes", hint="leave --node out"
             )
-        exported, how_to_use = _export_plan(file, to, version, output)
+        exported, how_to_use = _export_plan(file, to, version, base, output)
     else:
         if version is not None:
             raise UsageError(f"--for {version}: {file} is a topology", hint="only plans are for versions")
+        if base is not None:
+            raise UsageError(f"--base {base}: {file} is a topology", hint="only plans go into other files")
         exported, how_to_use = _export_topology(file, to, node), None
     for warning in exported.warnings:
         print(f"warning: {warning}", file=sys.stderr)
@@ -96,13 +109,19 @@ def _list_formats(as_json: bool) -> None:
             print(f"  {name:18} {summary}")
 
 
-def _export_plan(file: Path, to: str, version: str | None, output: Path | None) -> "tuple[Exported, str]":
+def _export_plan(
+    file: Path, to: str, version: str | None, base: Path | None, output: Path | None
+) -> "tuple[Exported, str]":
+    from topotune.documents import read_bytes
     from topotune.plan import load_plan
-    from topotune.plan.exports import ExportOptions, find_target
+    from topotune.plan.exports import BaseFile, ExportOptions, find_target
     from topotune.topology.formats.exporting import Exported
 
     target = find_target(to)
-    translated = target.from_plan(load_plan(file), ExportOptions(version=version))
+    own = (
+        None if base is None else BaseFile(source=str(base), data=read_bytes(base, max_bytes=MAX_BASE_BYTES))
+    )
+    translated = target.from_plan(load_plan(file), ExportOptions(version=version, base=own))
     place = "FILE" if output is None else str(output)
     return Exported(target.write(translated.document), translated.warnings), target.how_to_use(place)
 

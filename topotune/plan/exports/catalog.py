@@ -7,7 +7,14 @@ from typing import Final
 from topotune.errors import UsageError
 from topotune.plan.exports.target import Target
 
-MODULES: Final[Mapping[str, str]] = {}
+MODULES: Final[Mapping[str, str]] = {
+    "openmpi-tuned": "openmpi_tuned",
+    "openmpi-han": "openmpi_han",
+    "mpich-json": "mpich_json",
+    "mpich-ch4-json": "mpich_ch4_json",
+    "intel-mpi": "intel_mpi",
+    "ucc": "ucc",
+}
 """Target → its module in this room, in the order of ``--to list``."""
 
 
