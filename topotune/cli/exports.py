@@ -1,17 +1,20 @@
 """The verb export: topologies and plans in the terms of other programs."""
 
 import sys
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from topotune.cli.app import app
+from topotune.cli.app import FINDINGS, app
 from topotune.cli.options import Force, Json, Output
 from topotune.cli.output import check_output, print_json
 from topotune.errors import UsageError
 
 if TYPE_CHECKING:
+    from topotune.export_check import Verification
     from topotune.topology.formats.exporting import Exported
 
 MAX_BASE_BYTES = 2**28
@@ -45,6 +48,10 @@ def export(
             help="The program's own file that the plan goes into: MPICH's libmpi.so.",
         ),
     ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Run the program here, and show that it does what the plan says."),
+    ] = False,
     output: Output = None,
     force: Force = False,
     as_json: Json = False,
@@ -62,17 +69,13 @@ def export(
     if file is None:
         raise UsageError(f"--to {to}: of which plan or topology?", hint=f"topotune export FILE --to {to}")
     check_output(output, force, schema=None)
+    only_for_plans = {"--for": version, "--base": base, "--verify": verify or None}
+    verification = None
     if holds(file, "topotune/plan"):
-        if node is not None:
-            raise UsageError(
-                f"--node {node}: {file} is a plan, which is for all nodes", hint="leave --node out"
-            )
-        exported, how_to_use = _export_plan(file, to, version, base, output)
+        _refuse({"--node": node}, file, "a plan, which is for all nodes")
+        exported, how_to_use, verification = _export_plan(file, to, version, base, verify, output)
     else:
-        if version is not None:
-            raise UsageError(f"--for {version}: {file} is a topology", hint="only plans are for versions")
-        if base is not None:
-            raise UsageError(f"--base {base}: {file} is a topology", hint="only plans go into other files")
+        _refuse(only_for_plans, file, "a topology, and that is for plans")
         exported, how_to_use = _export_topology(file, to, node), None
     for warning in exported.warnings:
         print(f"warning: {warning}", file=sys.stderr)
@@ -80,13 +83,28 @@ def export(
         write_whole(output, exported.text.encode(), force=force)
     if as_json:
         head = {"schema": "topotune/export", "schema_version": 1}
-        print_json(head | {"format": to, "text": exported.text, "warnings": list(exported.warnings)})
+        said = {"format": to, "text": exported.text, "warnings": list(exported.warnings)}
+        print_json(head | said | ({} if verification is None else {"verification": asdict(verification)}))
     elif output is None:
         print(exported.text, end="")
     else:
         print(f"written to {output}", file=sys.stderr)
         if how_to_use is not None:
             print(how_to_use)
+    if verification is not None:
+        from topotune.export_check import render_verification
+
+        print(render_verification(verification), file=sys.stderr)
+        if not verification.holds:
+            raise typer.Exit(FINDINGS)
+
+
+def _refuse(options: Mapping[str, object], file: Path, what: str) -> None:
+    """Refuse options that say nothing about a kind of file."""
+    for name, value in options.items():
+        if value is not None:
+            shown = name if value is True else f"{name} {value}"
+            raise UsageError(f"{shown}: {file} is {what}", hint=f"leave {name} out")
 
 
 def _list_formats(as_json: bool) -> None:
@@ -110,20 +128,25 @@ def _list_formats(as_json: bool) -> None:
 
 
 def _export_plan(
-    file: Path, to: str, version: str | None, base: Path | None, output: Path | None
-) -> "tuple[Exported, str]":
+    file: Path, to: str, version: str | None, base: Path | None, verify: bool, output: Path | None
+) -> "tuple[Exported, str, Verification | None]":
     from topotune.documents import read_bytes
+    from topotune.export_check import find_check
     from topotune.plan import load_plan
     from topotune.plan.exports import BaseFile, ExportOptions, find_target
     from topotune.topology.formats.exporting import Exported
 
     target = find_target(to)
+    check = find_check(to) if verify else None
+    plan = load_plan(file)
     own = (
         None if base is None else BaseFile(source=str(base), data=read_bytes(base, max_bytes=MAX_BASE_BYTES))
     )
-    translated = target.from_plan(load_plan(file), ExportOptions(version=version, base=own))
-    place = "FILE" if output is None else str(output)
-    return Exported(target.write(translated.document), translated.warnings), target.how_to_use(place)
+    options = ExportOptions(version=version, base=own)
+    translated = target.from_plan(plan, options)
+    exported = Exported(target.write(translated.document), translated.warnings)
+    verification = None if check is None else check(plan, target, options)
+    return exported, target.how_to_use("FILE" if output is None else str(output)), verification
 
 
 def _export_topology(file: Path, to: str, node: str | None) -> "Exported":
