@@ -1,4 +1,4 @@
-"""The verb export: topologies and plans in the terms of other programs."""
+"""The verb export: topologies, plans and schedules in the terms of other programs."""
 
 import sys
 from collections.abc import Mapping
@@ -26,7 +26,9 @@ def export(
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[FILE]", help="A plan, a topology, or a file that import reads.", show_default=False
+            metavar="[FILE]",
+            help="A plan, a schedule, a topology, or a file that import reads.",
+            show_default=False,
         ),
     ] = None,
     to: Annotated[
@@ -56,7 +58,7 @@ def export(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Write a plan or a topology for other programs: MPI, NCCL, Horovod, DeepSpeed, ….
+    """Write a plan, a schedule or a topology for other programs: MPI, NCCL, Horovod, DeepSpeed, ….
 
     Example: topotune export plan.json --to openmpi-tuned -o tuned.conf
     """
@@ -67,13 +69,18 @@ def export(
         _list_formats(as_json)
         return
     if file is None:
-        raise UsageError(f"--to {to}: of which plan or topology?", hint=f"topotune export FILE --to {to}")
+        raise UsageError(
+            f"--to {to}: of which plan, schedule or topology?", hint=f"topotune export FILE --to {to}"
+        )
     check_output(output, force, schema=None)
-    only_for_plans = {"--for": version, "--base": base, "--verify": verify or None}
+    only_for_plans: dict[str, object] = {"--for": version, "--base": base, "--verify": verify or None}
     verification = None
     if holds(file, "topotune/plan"):
         _refuse({"--node": node}, file, "a plan, which is for all nodes")
         exported, how_to_use, verification = _export_plan(file, to, version, base, verify, output)
+    elif holds(file, "topotune/schedule"):
+        _refuse({"--node": node, **only_for_plans}, file, "a schedule, and that is for other files")
+        exported, how_to_use = _export_schedule(file, to, output)
     else:
         _refuse(only_for_plans, file, "a topology, and that is for plans")
         exported, how_to_use = _export_topology(file, to, node), None
@@ -109,19 +116,21 @@ def _refuse(options: Mapping[str, object], file: Path, what: str) -> None:
 
 def _list_formats(as_json: bool) -> None:
     from topotune.plan.exports import targets
+    from topotune.schedule.msccl_xml import NAME, SUMMARY
     from topotune.topology.formats.exporting import SUMMARIES
 
     plans = [(target.name, f"{target.summary} ({target.versions})") for target in targets()]
+    schedules = [(NAME, SUMMARY)]
     topologies = list(SUMMARIES.items())
     if as_json:
         formats = [
             {"name": name, "of": of, "summary": summary}
-            for of, listed in (("plan", plans), ("topology", topologies))
+            for of, listed in (("plan", plans), ("schedule", schedules), ("topology", topologies))
             for name, summary in listed
         ]
         print_json({"schema": "topotune/formats", "schema_version": 1, "formats": formats, "warnings": []})
         return
-    for of, listed in (("a plan", plans), ("a topology", topologies)):
+    for of, listed in (("a plan", plans), ("a schedule", schedules), ("a topology", topologies)):
         print(f"of {of}")
         for name, summary in listed:
             print(f"  {name:18} {summary}")
@@ -147,6 +156,18 @@ def _export_plan(
     exported = Exported(target.write(translated.document), translated.warnings)
     verification = None if check is None else check(plan, target, options)
     return exported, target.how_to_use("FILE" if output is None else str(output)), verification
+
+
+def _export_schedule(file: Path, to: str, output: Path | None) -> "tuple[Exported, str]":
+    from topotune.schedule import read_schedule
+    from topotune.schedule.msccl import msccl_program
+    from topotune.schedule.msccl_xml import NAME, WARNINGS, how_to_use, write_msccl
+    from topotune.topology.formats.exporting import Exported
+
+    if to != NAME:
+        raise UsageError(f"--to {to}: a schedule cannot be exported to that", hint=f"--to {NAME}")
+    text = write_msccl(msccl_program(read_schedule(file)))
+    return Exported(text, WARNINGS), how_to_use("FILE" if output is None else str(output))
 
 
 def _export_topology(file: Path, to: str, node: str | None) -> "Exported":
