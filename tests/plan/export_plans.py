@@ -1,4 +1,4 @@
-"""Plans for tests of exports: rows are (algorithm, first size beyond) or (algorithm, first size beyond, params)."""
+"""Plans for tests of exports. A row is an algorithm, the first size beyond it, and its params if any."""
 
 import copy
 

@@ -1,5 +1,6 @@
 """Which sizes a self-test runs: both ends of every range, as far as memory and patience go."""
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,6 +14,7 @@ MAX_BYTES: Final = 16 * 2**20
 """The largest message that is run."""
 
 MAX_SIZES: Final = 64
+_MIB: Final = 2**20
 _BUFFERS_BYTES: Final = 2**30
 """Of all ranks together, two for each."""
 
@@ -31,18 +33,19 @@ def check_num_ranks(num_ranks: int) -> None:
 
 
 def probed_sizes(choices: Sequence[Choice], num_ranks: int) -> list[tuple[int, str | None]]:
-    """Sizes with the word that holds there: both ends of every range, ascending.
+    """Sizes with the word that holds there: both ends of every range and one between, ascending.
 
-    Of more than 64 sizes an even choice is taken, the first and the last included. What is larger than
-    16 MiB, or than the ranks' share of 1 GiB, is left out.
+    An unbounded range is run to twice its start, or to 1 MiB. Of more than 64 sizes an even choice is taken,
+    the first and the last included. What is larger than 16 MiB, or than the ranks' share of 1 GiB, is left
+    out.
     """
     largest = min(MAX_BYTES, _BUFFERS_BYTES // (2 * num_ranks))
     sizes: dict[int, str | None] = {}
     for choice in choices:
-        last = choice.max_bytes - 1 if choice.max_bytes is not None else 2 * choice.min_bytes + 1
-        for size in (choice.min_bytes, last):
-            if size <= largest:
-                sizes[size] = choice.word
+        first, end = choice.min_bytes, choice.max_bytes
+        last = max(2 * first + 1, _MIB + 1) if end is None else end - 1
+        between = math.isqrt(max(first, 1) * last)  # halfway on a scale of logarithms
+        sizes |= {size: choice.word for size in (first, between, last) if first <= size <= min(last, largest)}
     listed = sorted(sizes.items())
     if len(listed) <= MAX_SIZES:
         return listed

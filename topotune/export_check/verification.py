@@ -62,9 +62,8 @@ class Verification:
 
 def render_verification(verification: Verification) -> str:
     """A table for people."""
-    lines = [
-        f"{verification.program}, {verification.num_ranks} ranks: what ran, and its median time with/without"
-    ]
+    head = f"{verification.program}, {verification.num_ranks} ranks"
+    lines = [f"{head}: what ran, and its median time with/without the export"]
     rows = [_cells(observation) for observation in verification.observations]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
     for size, word, times, verdict in rows:
