@@ -18,14 +18,15 @@ from topotune.plan.exports.counterparts import choices_of
 from topotune.plan.exports.mpich_json import counterpart
 
 ROWS = [("recursive_doubling", 1000), ("ring", 50_000), ("default", 100_000), ("halving_doubling", None)]
-SIZES = [0, 31, 999, 1000, 7070, 49_999, 50_000, 70_710, 99_999, 100_000, 323_819, 2**20 + 1]
+SIZES = [0, 31, 999, 1000, 7070, 49_999, 50_000, 70_710, 99_999, 100_000, 323_817, 2**20 + 1]
 OPEN_MPI = ExportOptions(version="4.1")
 
 
 def open_mpi_version():
-    if shutil.which("mpirun") is None:
+    mpirun = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
+    if mpirun is None:
         return ""
-    said = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, timeout=60)
+    said = subprocess.run([mpirun, "--version"], capture_output=True, text=True, timeout=60)
     match = re.search(r"\(Open MPI\) (\d)", said.stdout)
     return match[1] if match else ""
 
