@@ -2,9 +2,8 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -89,9 +88,12 @@ def export(
     if output is not None:
         write_whole(output, exported.text.encode(), force=force)
     if as_json:
-        head = {"schema": "topotune/export", "schema_version": 1}
-        said = {"format": to, "text": exported.text, "warnings": list(exported.warnings)}
-        print_json(head | said | ({} if verification is None else {"verification": asdict(verification)}))
+        said: dict[str, Any] = {"format": to, "text": exported.text, "warnings": list(exported.warnings)}
+        if verification is not None:
+            from topotune.export_check import verification_to_json
+
+            said["verification"] = verification_to_json(verification)
+        print_json({"schema": "topotune/export", "schema_version": 1, **said})
     elif output is None:
         print(exported.text, end="")
     else:

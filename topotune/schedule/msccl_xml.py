@@ -1,6 +1,6 @@
 """MSCCL programs as XML, written and read (MSCCL_XML_FILES, RCCL's msccl-algorithms folder)."""
 
-from typing import Final
+from typing import Final, NoReturn
 
 from topotune.errors import InputFileError
 from topotune.schedule.msccl import (
@@ -100,7 +100,7 @@ class _Reader:
     def __init__(self, source: str) -> None:
         self._source = source
 
-    def fail(self, element: Element, problem: str) -> None:
+    def fail(self, element: Element, problem: str) -> NoReturn:
         raise InputFileError(self._source, f"{element.name} {problem}", place=f"line {element.line}")
 
     def text(self, element: Element, name: str) -> str:

@@ -1,7 +1,7 @@
 """Files of words separated by white space, with ``#`` to the end of the line: Open MPI's rule files."""
 
 import re
-from typing import Final
+from typing import Final, NoReturn
 
 from topotune.errors import InputFileError
 
@@ -65,7 +65,7 @@ class RuleWords:
             self._next += 1
             self.fail(f"goes on with {self._words[self._next - 1][0][:40]!r} where it should end")
 
-    def fail(self, problem: str) -> None:
+    def fail(self, problem: str) -> NoReturn:
         """Refuse the file because of the word that was taken last.
 
         Raises:
