@@ -27,7 +27,7 @@ def open_mpi_version():
     if mpirun is None:
         return ""
     said = subprocess.run([mpirun, "--version"], capture_output=True, text=True, timeout=60)
-    match = re.search(r"\(Open MPI\) (\d)", said.stdout)
+    match = re.search(r"\((?:Open MPI|OpenRTE)\) (\d)", said.stdout)
     return match[1] if match else ""
 
 

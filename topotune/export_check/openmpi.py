@@ -18,7 +18,7 @@ from topotune.plan.exports.target import ExportOptions, Target
 
 _PROGRAMS: Final = ("mpirun.openmpi", "mpirun", "mpiexec")
 _LIBRARIES: Final = ("libmpi.so.40", "libmpi.so.80")
-_VERSION: Final = re.compile(r"\(?Open ?MPI\)? (\d{1,4})\.(\d{1,4})[^\s)]*")
+_VERSION: Final = re.compile(r"\((?:Open MPI|OpenRTE)\) ((\d{1,4})\.(\d{1,4})[^\s)]{0,20})")
 _TUNED: Final = ("--mca", "coll_tuned_use_dynamic_rules", "1")
 _NO_HAN: Final = ("--mca", "coll", "^han")  # as the exported file is to be used
 
@@ -96,10 +96,10 @@ def _find() -> tuple[Launcher, tuple[int, int]]:
             kind="openmpi",
             command=(program, "--oversubscribe"),
             library=library_near(program, _LIBRARIES),
-            version=f"Open MPI {match[0].rpartition(' ')[2]}",
+            version=f"Open MPI {match[1]}",
             environment=as_root if os.geteuid() == 0 else {},
         )
-        return launcher, (int(match[1]), int(match[2]))
+        return launcher, (int(match[2]), int(match[3]))
     raise RunError(
         "--verify: Open MPI is not installed here (no mpirun of it on PATH): nothing was verified",
         hint="apt install openmpi-bin, or run this where the job runs",
