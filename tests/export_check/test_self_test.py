@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 from export_plans import alternating, plan_of
 
 from topotune.errors import RunError, UsageError
-from topotune.export_check import Observation, Verification, find_check, render_verification
+from topotune.export_check import Observation, Verification, find_check, render_verification, watched
+from topotune.export_check.openmpi import find_open_mpi
 from topotune.export_check.sizes import MAX_BYTES, MAX_SIZES, check_num_ranks, probed_sizes
 from topotune.plan.exports import BaseFile, ExportOptions, find_target
 from topotune.plan.exports.counterparts import choices_of
@@ -97,6 +99,44 @@ def test_open_mpi_alone_or_with_odd_ranks_is_no_trouble(name):
     for ranks_per_node in ((1,), (3,)):
         plan = plan_of((name, None), ranks_per_node=ranks_per_node)
         assert find_check("openmpi-tuned")(plan, find_target("openmpi-tuned"), OPEN_MPI).holds
+
+
+@needs_open_mpi
+@pytest.mark.slow
+def test_a_plan_of_defaults_leaves_open_mpi_as_it_is():
+    check, target = find_check("openmpi-tuned"), find_target("openmpi-tuned")
+    verification = check(plan_of(("default", 4096), ("native_allreduce", None)), target, OPEN_MPI)
+    assert {verdict for _, _, verdict in verdicts(verification)} == {"own"}
+
+
+@needs_open_mpi
+def test_open_mpi_reads_every_rule_of_a_han_file(tmp_path):
+    rows = [("ring", 4096), ("default", 8192), ("hierarchical", None, {"groups": [[0, 1], [2, 3]]})]
+    target = find_target("openmpi-han")
+    document = target.from_plan(plan_of(*rows, ranks_per_node=(2, 2)), OPEN_MPI).document
+    path = tmp_path / "han.conf"
+    path.write_text(target.write(document))
+    launcher, _ = find_open_mpi()
+    rules = {"coll_han_use_dynamic_file_rules": "1", "coll_han_dynamic_rules_filename": str(path)}
+    shown = {"coll_han_priority": "90", "coll_han_dump_dynamic_rules": "1", "coll_base_verbose": "30"}
+    said = subprocess.run(
+        [
+            *(*launcher.command, "-np", "2"),
+            *(word for name, value in (rules | shown).items() for word in ("--mca", name, value)),
+            *(sys.executable, "-I", "-S", watched.__file__, "openmpi", launcher.library, "1", "8"),
+        ],
+        env=os.environ | launcher.environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert said.returncode == 0, said.stderr
+    assert f"read {sum(len(table.rules) for table in document.tables)} rules from {path}" in said.stderr
+    size = r"configuration size (\d+) mesage size (\d+) -> collective component \d+ \((\w+)\)"
+    read = sorted({(int(n), int(first), name) for n, first, name in re.findall(size, said.stderr)})
+    assert read == [
+        (table.min_ranks, rule.min_bytes, rule.component) for table in document.tables for rule in table.rules
+    ]
 
 
 @needs_mpich

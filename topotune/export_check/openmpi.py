@@ -30,7 +30,7 @@ def check(plan: Plan, target: Target, options: ExportOptions) -> Verification:
         UsageError: the export is for another form of the file, or for too many ranks.
         RunError: no Open MPI here, or a job of it failed.
     """
-    launcher, version = _find()
+    launcher, version = find_open_mpi()
     document: RuleFile = target.from_plan(plan, options).document
     if (document.form == "json") != (version >= (6, 0)):
         raise UsageError(
@@ -86,7 +86,12 @@ def _observations(
     )
 
 
-def _find() -> tuple[Launcher, tuple[int, int]]:
+def find_open_mpi() -> tuple[Launcher, tuple[int, int]]:
+    """Open MPI's launcher here, and its version.
+
+    Raises:
+        RunError: there is none on PATH.
+    """
     for program in _PROGRAMS:
         match = _VERSION.search(version_said(program, "--version"))
         if match is None:
