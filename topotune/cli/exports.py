@@ -1,19 +1,41 @@
-"""The verb export: topologies and plans in the terms of other programs."""
+"""The verb export: topologies, plans and schedules in the terms of other programs."""
 
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from topotune.cli.app import app
+from topotune.cli.app import FINDINGS, app
 from topotune.cli.options import Force, Json, Output
 from topotune.cli.output import check_output, print_json
 from topotune.errors import UsageError
 
 if TYPE_CHECKING:
+    from topotune.export_check import Verification
     from topotune.topology.formats.exporting import Exported
+
+MAX_BASE_BYTES = 2**28
+"""Bound on a program's own file: MPICH's library is the largest."""
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What an export is.
+
+    Attributes:
+        exported: the text, and what is to be said about it.
+        files: what is written where; None: the text, to the output.
+        how_to_use: how to hand that to the program.
+        verification: what a run of the program showed; None where none was asked for.
+    """
+
+    exported: "Exported"
+    files: Mapping[Path, bytes] | None = None
+    how_to_use: str | None = None
+    verification: "Verification | None" = None
 
 
 @app.command()
@@ -21,7 +43,9 @@ def export(
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[FILE]", help="A plan, a topology, or a file that import reads.", show_default=False
+            metavar="[FILE]",
+            help="A plan, a schedule, a topology, or a file that import reads.",
+            show_default=False,
         ),
     ] = None,
     to: Annotated[
@@ -35,11 +59,23 @@ def export(
         str | None,
         typer.Option("--for", metavar="VERSION", help="The program's version.  [default: the newest known]"),
     ] = None,
+    base: Annotated[
+        Path | None,
+        typer.Option(
+            "--base",
+            metavar="FILE",
+            help="The program's own file that the plan goes into: MPICH's libmpi.so.",
+        ),
+    ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Run the program here, and show that it does what the plan says."),
+    ] = False,
     output: Output = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Write a plan or a topology for other programs: MPI, NCCL, Horovod, DeepSpeed, ….
+    """Write a plan, a schedule or a topology for other programs: MPI, NCCL, Horovod, DeepSpeed, ….
 
     Example: topotune export plan.json --to openmpi-tuned -o tuned.conf
     """
@@ -50,18 +86,23 @@ def export(
         _list_formats(as_json)
         return
     if file is None:
-        raise UsageError(f"--to {to}: of which plan or topology?", hint=f"topotune export FILE --to {to}")
+        raise UsageError(
+            f"--to {to}: of which plan, schedule or topology?", hint=f"topotune export FILE --to {to}"
+        )
     check_output(output, force, schema=None)
+    only_for_plans: dict[str, object] = {"--for": version, "--base": base, "--verify": verify or None}
     if holds(file, "topotune/plan"):
-        if node is not None:
-            raise UsageError(
-                f"--node {node}: {file} is a plan, which is for all nodes", hint="leave --node out"
-            )
-        exported, how_to_use, files = _export_plan(file, to, version, output)
+        _refuse({"--node": node}, file, "a plan, which is for all nodes")
+        made = _export_plan(file, to, version, base, verify, output)
+    elif holds(file, "topotune/schedule"):
+        _refuse({"--node": node, **only_for_plans}, file, "a schedule, and that is for other files")
+        made = _export_schedule(file, to, output)
     else:
-        if version is not None:
-            raise UsageError(f"--for {version}: {file} is a topology", hint="only plans are for versions")
-        exported, how_to_use = _export_topology(file, to, node), None
+        _refuse(only_for_plans, file, "a topology, and that is for plans")
+        made = _Made(_export_topology(file, to, node))
+    exported, verification = made.exported, made.verification
+    files = made.files
+    if files is None:
         files = {} if output is None else {output: exported.text.encode()}
     for warning in exported.warnings:
         print(f"warning: {warning}", file=sys.stderr)
@@ -70,54 +111,95 @@ def export(
     for path, data in files.items():
         write_whole(path, data, force=force)
     if as_json:
-        head = {"schema": "topotune/export", "schema_version": 1}
-        print_json(head | {"format": to, "text": exported.text, "warnings": list(exported.warnings)})
+        said: dict[str, Any] = {"format": to, "text": exported.text, "warnings": list(exported.warnings)}
+        if verification is not None:
+            from topotune.export_check import verification_to_json
+
+            said["verification"] = verification_to_json(verification)
+        print_json({"schema": "topotune/export", "schema_version": 1, **said})
     elif output is None:
         print(exported.text, end="")
     else:
         for path in files:
             print(f"written to {path}", file=sys.stderr)
-        if how_to_use is not None:
-            print(how_to_use)
+        if made.how_to_use is not None:
+            print(made.how_to_use)
+    if verification is not None:
+        from topotune.export_check import render_verification
+
+        print(render_verification(verification), file=sys.stderr)
+        if not verification.holds:
+            raise typer.Exit(FINDINGS)
+
+
+def _refuse(options: Mapping[str, object], file: Path, what: str) -> None:
+    """Refuse options that say nothing about a kind of file."""
+    for name, value in options.items():
+        if value is not None:
+            shown = name if value is True else f"{name} {value}"
+            raise UsageError(f"{shown}: {file} is {what}", hint=f"leave {name} out")
 
 
 def _list_formats(as_json: bool) -> None:
     from topotune.plan.exports import targets
+    from topotune.schedule.msccl_xml import NAME, SUMMARY
     from topotune.topology.formats.exporting import SUMMARIES
 
     plans = [(target.name, f"{target.summary} ({target.versions})") for target in targets()]
+    schedules = [(NAME, SUMMARY)]
     topologies = list(SUMMARIES.items())
     if as_json:
         formats = [
             {"name": name, "of": of, "summary": summary}
-            for of, listed in (("plan", plans), ("topology", topologies))
+            for of, listed in (("plan", plans), ("schedule", schedules), ("topology", topologies))
             for name, summary in listed
         ]
         print_json({"schema": "topotune/formats", "schema_version": 1, "formats": formats, "warnings": []})
         return
-    for of, listed in (("a plan", plans), ("a topology", topologies)):
+    for of, listed in (("a plan", plans), ("a schedule", schedules), ("a topology", topologies)):
         print(f"of {of}")
         for name, summary in listed:
             print(f"  {name:18} {summary}")
 
 
 def _export_plan(
-    file: Path, to: str, version: str | None, output: Path | None
-) -> "tuple[Exported, str, Mapping[Path, bytes]]":
+    file: Path, to: str, version: str | None, base: Path | None, verify: bool, output: Path | None
+) -> _Made:
+    from topotune.documents import read_bytes
+    from topotune.export_check import find_check
     from topotune.plan import load_plan
-    from topotune.plan.exports import ExportOptions, find_target
+    from topotune.plan.exports import BaseFile, ExportOptions, find_target
     from topotune.topology.formats.exporting import Exported
 
     target = find_target(to)
-    translated = target.from_plan(load_plan(file), ExportOptions(version=version))
-    exported = Exported(target.write(translated.document), translated.warnings)
-    if output is None:
-        return exported, target.how_to_use("FILE"), {}
-    if target.files is not None:
+    check = find_check(to) if verify else None
+    plan = load_plan(file)
+    own = (
+        None if base is None else BaseFile(source=str(base), data=read_bytes(base, max_bytes=MAX_BASE_BYTES))
+    )
+    options = ExportOptions(version=version, base=own)
+    translated = target.from_plan(plan, options)
+    files = None
+    if output is not None and target.files is not None:
         files = target.files(translated.document, output)
-    else:
-        files = {output: exported.text.encode()}
-    return exported, target.how_to_use(str(output)), files
+    return _Made(
+        Exported(target.write(translated.document), translated.warnings),
+        files=files,
+        how_to_use=target.how_to_use("FILE" if output is None else str(output)),
+        verification=None if check is None else check(plan, target, options),
+    )
+
+
+def _export_schedule(file: Path, to: str, output: Path | None) -> _Made:
+    from topotune.schedule import read_schedule
+    from topotune.schedule.msccl import msccl_program
+    from topotune.schedule.msccl_xml import NAME, WARNINGS, how_to_use, write_msccl
+    from topotune.topology.formats.exporting import Exported
+
+    if to != NAME:
+        raise UsageError(f"--to {to}: a schedule cannot be exported to that", hint=f"--to {NAME}")
+    text = write_msccl(msccl_program(read_schedule(file)))
+    return _Made(Exported(text, WARNINGS), how_to_use=how_to_use("FILE" if output is None else str(output)))
 
 
 def _export_topology(file: Path, to: str, node: str | None) -> "Exported":

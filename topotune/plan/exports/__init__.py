@@ -2,11 +2,12 @@
 
 from topotune.lazy import lazy_attributes
 
-__all__ = ["ExportOptions", "Target", "Translated", "find_target", "targets"]
+__all__ = ["BaseFile", "ExportOptions", "Target", "Translated", "find_target", "targets"]
 
 __getattr__ = lazy_attributes(
     __name__,
     {
+        "BaseFile": "topotune.plan.exports.target",
         "ExportOptions": "topotune.plan.exports.target",
         "Target": "topotune.plan.exports.target",
         "Translated": "topotune.plan.exports.target",

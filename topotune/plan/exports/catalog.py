@@ -11,6 +11,12 @@ MODULES: Final[Mapping[str, str]] = {
     "nccl-tuner": "nccl_tuner",
     "nccl-tuner-csv": "nccl_csv",
     "nccl-env": "nccl_env",
+    "openmpi-tuned": "openmpi_tuned",
+    "openmpi-han": "openmpi_han",
+    "mpich-json": "mpich_json",
+    "mpich-ch4-json": "mpich_ch4_json",
+    "intel-mpi": "intel_mpi",
+    "ucc": "ucc",
 }
 """Target → its module in this room, in the order of ``--to list``."""
 

@@ -20,9 +20,24 @@ class ExportOptions:
 
     Attributes:
         version: of the target, as major.minor (``5.0``); None for the newest that the target knows.
+        base: the target's own file that the plan's part is put into, where it takes a whole file or none.
     """
 
     version: str | None = None
+    base: "BaseFile | None" = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BaseFile:
+    """A file of the target's own.
+
+    Attributes:
+        source: names it in errors: the path as the user wrote it.
+        data: all of it.
+    """
+
+    source: str
+    data: bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
