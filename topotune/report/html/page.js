@@ -24,24 +24,34 @@
     return found;
   };
 
-  const draw = (isDark) => {
-    for (const { place, figure } of charts) {
-      window.Plotly.react(place, figure.data, themed(figure.layout, isDark), {
-        responsive: true,
-        displaylogo: false,
-        modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
-      });
-    }
+  const draw = ({ place, figure }, isDark) =>
+    window.Plotly.react(place, figure.data, themed(figure.layout, isDark), {
+      responsive: true,
+      displaylogo: false,
+      modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    });
+
+  const drawAll = (isDark) => {
+    for (const chart of charts) draw(chart, isDark);
   };
 
   for (const place of document.querySelectorAll("[data-figure]")) {
     const figure = JSON.parse(document.getElementById(place.dataset.figure).textContent);
     charts.push({ place, figure });
   }
-  if (charts.length) draw(dark.matches);
-  dark.addEventListener("change", () => draw(dark.matches));
-  window.addEventListener("beforeprint", () => draw(false));
-  window.addEventListener("afterprint", () => draw(dark.matches));
+  // One chart a turn, from the top: the page can be read while the rest is drawn.
+  const drawNext = (number) => {
+    if (number === charts.length) {
+      document.documentElement.dataset.drawn = "all";
+      return;
+    }
+    draw(charts[number], dark.matches);
+    setTimeout(drawNext, 0, number + 1);
+  };
+  setTimeout(drawNext, 0, 0);
+  dark.addEventListener("change", () => drawAll(dark.matches));
+  window.addEventListener("beforeprint", () => drawAll(false));
+  window.addEventListener("afterprint", () => drawAll(dark.matches));
 
   for (const button of document.querySelectorAll("[data-csv]")) {
     button.addEventListener("click", () => {

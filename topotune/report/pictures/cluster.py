@@ -28,7 +28,7 @@ _BOX_W, _BOX_H, _GAP = 64, 26, 8
 _ROW_STEP: Final = 62
 _PAD: Final = 16
 _HEAD: Final = 30
-_FABRIC_W, _FABRIC_GAP = 170, 90
+_FABRIC_W, _FABRIC_GAP = 170, 130
 
 _ROWS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"cpu", "numa"}),
@@ -348,7 +348,9 @@ def _trunk(trunk: Trunk, ends: Mapping[int, tuple[float, float]], num_nodes: int
     if trunk.a >= num_nodes and x1 != x2:
         x1 += _FABRIC_W
     middle = (x1 + x2) / 2
-    return _line(f"M{x1} {y1}C{middle} {y1} {middle} {y2} {x2} {y2}", kind, stroke, slow, title)
+    line = _line(f"M{x1} {y1}C{middle} {y1} {middle} {y2} {x2} {y2}", kind, stroke, slow, title)
+    count = f"{len(trunk.wires)} link{'s' * (len(trunk.wires) > 1)}"
+    return f'{line}<text class="along" x="{middle:.0f}" y="{(y1 + y2) / 2 - 5:.0f}">{count}</text>'
 
 
 def _trunk_in_words(trunk: Trunk) -> str:
