@@ -111,7 +111,11 @@ class Page:
         scheme = "dark" if dark else "light"
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
         )
         self._loaded = False
         self.call("Page.navigate", url=path.absolute().as_uri())
@@ -128,7 +132,9 @@ class Page:
         code = {"Tab": 9, "Enter": 13}[key]
         text = {"text": "\r"} if key == "Enter" else {}
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
+            self.call(
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text
+            )
 
     def screenshot(self, path: Path, *, whole: bool = True) -> None:
         answer = self.call("Page.captureScreenshot", captureBeyondViewport=whole)

@@ -25,7 +25,8 @@ def report(
         list[Path],
         typer.Argument(
             metavar="FILE…",
-            help="Topologies, measurements, plans, journals, schedules, comparisons, checks, optima, predictions.",
+            help="Topologies, measurements, plans, journals, schedules, comparisons, checks, optima, "
+            "predictions.",
         ),
     ],
     output: Annotated[

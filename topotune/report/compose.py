@@ -1,4 +1,4 @@
-"""Result files → the report's sections, in the order in which a reader asks: what is it, is it well, what is won."""
+"""Result files → the report's sections, in the order in which a reader asks: is it well, what is won, how."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -229,8 +229,8 @@ def _tuning(file: ResultFile, run: TuningRun, prefix: str) -> Section:
     failed = len([one for one in run.told if one.state == "FAIL"])
     pruned = len([one for one in run.told if one.state == "PRUNED"])
     said = [
-        f"{len(run.trials)} trials; the search was done with {len(run.told)} candidates: {failed} failed, {pruned} "
-        f"were given up as hopeless, {len(run.told) - failed - pruned} were measured in full."
+        f"{len(run.trials)} trials; the search was done with {len(run.told)} candidates: {failed} failed, "
+        f"{pruned} were given up as hopeless, {len(run.told) - failed - pruned} were measured in full."
     ]
     if run.finalists:
         said.append(f"{len(run.finalists)} sizes had a finalist to confirm on fresh samples.")
@@ -286,8 +286,8 @@ def _comparison(file: ResultFile, comparison: Comparison, prefix: str) -> Sectio
         facts=(("plan", comparison.plan), ("ranks", str(comparison.num_ranks))),
         paragraphs=(
             f"Of {len(comparison.sizes)} sizes the plan is faster at {counts['faster']}, slower at "
-            f"{counts['slower']}, and no difference was shown at {counts['same']}; all intervals hold together "
-            f"with {100 * comparison.confidence:g} % confidence.",
+            f"{counts['slower']}, and no difference was shown at {counts['same']}; all intervals hold "
+            f"together with {100 * comparison.confidence:g} % confidence.",
         ),
         tables=_tables(file, prefix),
         warnings=comparison.warnings,

@@ -44,7 +44,8 @@ def _section(section: Section) -> list[str]:
         for remark in section.remarks
     )
     parts.extend(f"{literal(what)}:\n\n{_code(text)}" for what, text in section.commands)
-    parts.extend(_table(table) for table in section.tables)
+    if not section.remarks:  # which say all that the table of findings says
+        parts.extend(_table(table) for table in section.tables)
     if section.warnings:
         parts.append("\n".join(f"- warning: {literal(warning)}" for warning in section.warnings))
     return parts

@@ -12,9 +12,9 @@ def certificate_in_words(plan: Plan) -> tuple[str, ...]:
     confirmed = "No row came so far as to be compared."
     if one.num_comparisons:
         confirmed = (
-            f"{one.num_comparisons} comparison{'s were' * (one.num_comparisons > 1) or ' was'} made and corrected "
-            f"for their number ({one.correction}): all intervals hold together with {100 * one.confidence:g} % "
-            "confidence."
+            f"{one.num_comparisons} comparison{'s were' * (one.num_comparisons > 1) or ' was'} made and "
+            f"corrected for their number ({one.correction}): all intervals hold together with "
+            f"{100 * one.confidence:g} % confidence."
         )
     said = [
         "A row leaves the default only where fresh, paired measurements show a gain: the whole interval of "
@@ -24,8 +24,8 @@ def certificate_in_words(plan: Plan) -> tuple[str, ...]:
         wins = round(one.false_win_rate * one.num_null_trials)
         upper = 100 * (one.false_win_rate_ci or (0.0, 1.0))[1]
         said.append(
-            f"As a control the default was tuned against itself {one.num_null_trials} times, where no gain can "
-            f"be: it “won” {wins} times, so that the true rate of false gains on this cluster is at most "
+            f"As a control the default was tuned against itself {one.num_null_trials} times, where no gain "
+            f"can be: it “won” {wins} times, so that the true rate of false gains on this cluster is at most "
             f"{upper:.0f} % (95 % confidence)."
         )
     else:
@@ -42,15 +42,16 @@ def gains_in_words(plan: Plan) -> str:
         return "The plan keeps the default at every message size: no gain was confirmed."
     best = max(won, key=lambda row: row.evidence.ratio if row.evidence else 0.0)
     assert best.evidence is not None
+    times = f"{format_seconds(best.evidence.default_median_s)} → {format_seconds(best.evidence.median_s)}"
     return (
         f"The plan leaves the default in {len(won)} of {len(rows)} size ranges; the largest gain is "
-        f"{best.evidence.ratio:.2f} times, by {best.algorithm} at {format_bytes(best.evidence.measured_bytes)} "
-        f"({format_seconds(best.evidence.default_median_s)} → {format_seconds(best.evidence.median_s)})."
+        f"{best.evidence.ratio:.2f} times, by {best.algorithm} at "
+        f"{format_bytes(best.evidence.measured_bytes)} ({times})."
     )
 
 
 def plan_commands(plan: Plan, path: str) -> tuple[tuple[str, str], ...]:
-    """How to use a plan: what for, and the program text.
+    """How to use a plan: what for, and the text to type.
 
     Args:
         plan: the plan.

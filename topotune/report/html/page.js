@@ -6,15 +6,17 @@
   const colours = (isDark) => ({
     text: isDark ? "#e7eaee" : "#1b1f24",
     grid: isDark ? "#3a424b" : "#d0d5db",
+    faint: isDark ? "#a5aeb8" : "#57606a",
     raised: isDark ? "#1d2126" : "#ffffff",
   });
 
   const themed = (layout, isDark) => {
-    const { text, grid, raised } = colours(isDark);
+    const { text, faint, grid, raised } = colours(isDark);
     const found = {
       ...layout,
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: faint, activecolor: text },
       font: { color: text, family: "system-ui, sans-serif", size: 12 },
       hoverlabel: { ...layout.hoverlabel, bgcolor: raised, bordercolor: grid, font: { color: text } },
     };

@@ -1,7 +1,7 @@
-"""A report as one HTML file: no network, nothing from outside, nothing from the files is run.
+r"""A report as one HTML file: no network, nothing from outside, nothing from the files is run.
 
 Theory of operation. Jinja escapes every text. What scripts read stands in islands (``<script
-type="application/json">``), in which every ``<``, ``>`` and ``&`` is written as JSON's ``\\u003c`` and so
+type="application/json">``), in which every ``<``, ``>`` and ``&`` is written as JSON's ``\u003c`` and so
 on, so that no name can end the island. On top of that a Content Security Policy names the hashes of the two
 scripts of the page, Plotly's and its own: a browser runs no other, wherever it stands, and loads nothing.
 
@@ -21,7 +21,7 @@ from topotune.errors import UsageError
 from topotune.report.content import Chart, Report, Table
 from topotune.report.spreadsheet import csv_text
 
-MAX_CSV_ROWS: Final = 5_000
+MAX_CSV_ROWS: Final = 2_000
 """Rows of a table that can be downloaded from the page; what keeps the file small."""
 
 _MAX_WARNINGS: Final = 50

@@ -23,14 +23,14 @@ SCALE: Final = (
     (0.75, "#59bf68"),
     (1.0, "#f3e55c"),
 )
-"""Dark to light in even steps, also in grey and for the colour-blind (after viridis, Smith & van der Walt)."""
+"""Dark to light in even steps, also in grey and to the colour-blind; after viridis (Smith, van der Walt)."""
 
 _MAX_TICKS: Final = 12
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def plain(text: str, most: int = 80) -> str:
-    """Text of unknown origin as a label of a chart: cut, without control characters, nothing read as markup."""
+    """Text of unknown origin as a label of a chart: cut, no control characters, nothing read as markup."""
     shown = _CONTROL.sub("\ufffd", text)
     return html.escape(shown if len(shown) <= most else f"{shown[: most - 2]} …")
 
@@ -58,7 +58,7 @@ def rate_axis(bytes_per_s: Iterable[float], title: str = "bus bandwidth") -> dic
 def _axis(title: str, ticks: Sequence[float], form: Callable[[float], str]) -> dict[str, Any]:
     return {
         "type": "log",
-        "title": {"text": title},
+        "title": {"text": title, "standoff": 12},
         "tickvals": list(ticks),
         "ticktext": [form(tick) for tick in ticks],
         "zeroline": False,
@@ -78,7 +78,7 @@ def _decades(values: Iterable[float]) -> list[float]:
 def layout(**given: Any) -> dict[str, Any]:
     """A chart's layout: room for labels, the legend below, hovering over all curves at once off."""
     common: dict[str, Any] = {
-        "margin": {"l": 60, "r": 20, "t": 20, "b": 50},
+        "margin": {"l": 60, "r": 20, "t": 34, "b": 50},
         "legend": {"orientation": "h", "y": -0.2, "x": 0, "xanchor": "left", "yanchor": "top"},
         "hovermode": "closest",
         "hoverlabel": {"namelength": -1},

@@ -1,9 +1,9 @@
 """A cluster as a drawing (SVG): one card for nodes that look the same, the fabric beside them.
 
-In a card, from top to bottom: sockets and NUMA nodes, host bridges, PCI Express switches, then GPUs and NICs in
-the order of the tree above them, then NVSwitches. To the right stand the fabric's switches by tier, equal ones
-folded. Links are coloured by kind, as wide as they are fast; what is slower than its class is red and dashed.
-Each thing says more when it is pointed at.
+In a card, from top to bottom: sockets and NUMA nodes, host bridges, PCI Express switches, then GPUs and NICs
+in the order of the tree above them, then NVSwitches. To the right stand the fabric's switches by tier, equal
+ones folded. Links are coloured by kind, as wide as they are fast; what is slower than its class is red and
+dashed. Each thing says more when it is pointed at.
 """
 
 import html
@@ -37,7 +37,7 @@ _ROWS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"gpu", "nic"}),
     frozenset({"nvswitch", "switch"}),
 )
-_LEAVES: Final = 3
+_SWITCHES, _LEAVES = 2, 3
 LINK_WORDS: Final = {
     "nvlink": "NVLink",
     "pcie": "PCI Express",
@@ -190,7 +190,8 @@ def _tree_order(group: NodeGroup) -> list[str]:
             here = stack.pop()
             if here not in order:
                 order[here] = None
-                stack.extend(reversed([one for one in below[here] if level[one] >= level[here]]))
+                deeper = [one for one in below[here] if level[one] > level[here] or level[here] == _SWITCHES]
+                stack.extend(reversed(deeper))
     return list(order)
 
 
@@ -280,13 +281,14 @@ def _wire(wire: Wire, a: _Box, b: _Box) -> str:
 
 
 def _line(way: str, kind: str, stroke: float, slow: bool, title: str) -> str:
-    slow_class = " slow" if slow else ""
-    return f'<path class="l {kind}{slow_class}" style="stroke-width:{stroke:.1f}" d="{way}"><title>{title}</title></path>'
+    classes = f"l {kind}{' slow' if slow else ''}"
+    style = f"stroke-width:{stroke:.1f}"
+    return f'<path class="{classes}" style="{style}" d="{way}"><title>{title}</title></path>'
 
 
 def _stroke(wire: Wire) -> float:
     rate = wire.bandwidth_bytes_per_s
-    return 1.2 if rate is None else min(5.0, max(1.0, math.log10(rate) - 8.2))
+    return 1.2 if rate is None else min(5.0, max(1.0, math.log10(rate) - 8.8))
 
 
 def _wire_in_words(wire: Wire) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, Literal
 
 from topotune.links.figures import CollectiveFigure, busbw_factor
@@ -92,15 +93,16 @@ def plan_curves(plan: Plan, source: str) -> list[Curve]:
         if evidence.predicted_s:
             predicted.append(Point(size, evidence.predicted_s))
     num_ranks = plan.groups[0].shape.num_ranks
+    named: tuple[tuple[str, Role, list[Point]], ...] = (
+        ("default", "default", default),
+        ("plan", "plan", planned),
+        ("plan, as predicted", "prediction", predicted),
+    )
     return [
         Curve(name=name, source=source, role=role, num_ranks=num_ranks, points=tuple(points))
-        for name, role, points in (
-            ("default", "default", default),
-            ("plan", "plan", planned),
-            ("plan, as predicted", "prediction", predicted),
-        )
+        for name, role, points in named
         if points
-    ]  # type: ignore[misc]
+    ]
 
 
 def tuning_curves(run: TuningRun, source: str) -> list[Curve]:
@@ -171,7 +173,7 @@ def optimum_curves(result: OptimumResult, source: str, message_bytes: Sequence[i
 
 
 def benchmark_curves(measurement: Measurement, source: str) -> list[Curve]:
-    """What other tools say of collectives: one curve for each collective, run and buffer in or out of place."""
+    """What other tools say of collectives: a curve for each collective, run, and place of the buffer."""
     found: dict[tuple[str, int, bool | None, int | None], dict[int, CollectiveFigure]] = {}
     for one in measurement.collectives:
         if one.message_bytes > 0:
@@ -208,7 +210,7 @@ def crossovers(plan: Plan) -> list[int]:
     rows = plan.groups[0].allreduce or ()
     return [
         row.min_bytes
-        for before, row in zip(rows, rows[1:], strict=False)
+        for before, row in pairwise(rows)
         if (before.algorithm, before.params) != (row.algorithm, row.params)
     ]
 

@@ -1,9 +1,9 @@
 """A cluster folded for drawing: nodes that would look the same become one, and so do switches.
 
 Folding here asks what a drawing can show, and nothing more: kinds of vertices and links, rates to two digits,
-what the links lead to, and whether one of them is slow. So equal machines with other serial numbers fold, and
-one with a slow link stands apart. A link is slow where its rate is below nine tenths of the median rate of its
-class (its kind, between these two kinds of vertices).
+what the links lead to, and whether one of them is slow. So equal machines with other serial numbers fold,
+and one with a slow link stands apart. A link is slow where its rate is below nine tenths of the median rate
+of its class (its kind, between these two kinds of vertices).
 """
 
 import math

@@ -20,7 +20,7 @@ from topotune.report.content import Chart
 from topotune.report.pictures.axes import SCALE, layout, plain
 from topotune.units import format_bytes, format_rate, format_seconds
 
-MAX_CELLS_A_SIDE: Final = 128
+MAX_CELLS_A_SIDE: Final = 96
 _MAX_RANKS_SHOWN: Final = 64
 _MIN_GAP: Final = math.log(4 / 3)
 _SCATTERS: Final = 6.0
@@ -228,8 +228,8 @@ def matrix_chart(matrix: Matrix) -> Chart:
     figure = {
         "data": data,
         "layout": layout(
-            xaxis={**axis, "title": {"text": "to"}, "side": "bottom"},
-            yaxis={**axis, "title": {"text": "from"}, "autorange": "reversed"},
+            xaxis={**axis, "title": {"text": "to", "standoff": 12}, "side": "bottom"},
+            yaxis={**axis, "title": {"text": "from", "standoff": 12}, "autorange": "reversed"},
         ),
     }
     bad = len(matrix.outliers)
