@@ -79,7 +79,7 @@ def layout(**given: Any) -> dict[str, Any]:
     """A chart's layout: room for labels, the legend below, hovering over all curves at once off."""
     common: dict[str, Any] = {
         "margin": {"l": 60, "r": 20, "t": 34, "b": 50},
-        "legend": {"orientation": "h", "y": -0.2, "x": 0, "xanchor": "left", "yanchor": "top"},
+        "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
         "hovermode": "closest",
         "hoverlabel": {"namelength": -1},
     }

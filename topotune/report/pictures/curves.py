@@ -30,7 +30,22 @@ _DASH: Final[dict[str, str]] = {
     "prediction": "dot",
     "optimum": "dash",
 }
+_OWN_COLOURS: Final = {"default": COLOURS[0], "plan": COLOURS[1], "optimum": COLOURS[2]}
+_OTHER_COLOURS: Final = COLOURS[3:]
+_SYMBOLS: Final = ("circle", "square", "diamond", "triangle-up", "cross")
+"""Curves of one role and colour, from several files, differ in these."""
+
 _USUAL_SIZES: Final = tuple(2**power for power in range(10, 31, 2))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Style:
+    """How a curve is drawn; whether from the first, or when its name is clicked on."""
+
+    colour: str
+    symbol: str
+    dash: str
+    is_shown: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +238,8 @@ def time_chart(curves: Sequence[Curve], marks: Sequence[int] = ()) -> Chart:
         marks: message sizes to mark: where a plan changes algorithms.
     """
     traces = [
-        _trace(curve, colour, shown, [(p.time_s, p.interval_s) for p in curve.points], format_seconds)
-        for curve, colour, shown in _styled(curves)
+        _trace(curve, style, [(p.time_s, p.interval_s) for p in curve.points], format_seconds)
+        for curve, style in _styled(curves)
     ]
     times_s = [point.time_s for curve in curves for point in curve.points]
     figure = {"data": traces, "layout": layout(yaxis=seconds_axis(times_s), **_sizes(curves, marks))}
@@ -243,7 +258,7 @@ def busbw_chart(curves: Sequence[Curve], marks: Sequence[int] = ()) -> Chart | N
         return None
     traces = []
     rates: list[float] = []
-    for curve, colour, shown in _styled(curves):
+    for curve, style in _styled(curves):
         values = []
         for point in curve.points:
             rate = curve.busbw_bytes_per_s(point, point.time_s)
@@ -253,7 +268,7 @@ def busbw_chart(curves: Sequence[Curve], marks: Sequence[int] = ()) -> Chart | N
             )
             values.append((rate, interval))
             rates.append(rate)
-        traces.append(_trace(curve, colour, shown, values, format_rate))
+        traces.append(_trace(curve, style, values, format_rate))
     figure = {"data": traces, "layout": layout(yaxis=rate_axis(rates), **_sizes(curves, marks))}
     return Chart(
         title="Bus bandwidth against message size",
@@ -277,19 +292,32 @@ def _sizes(curves: Sequence[Curve], marks: Sequence[int]) -> dict[str, Any]:
     return {"xaxis": size_axis(sizes), "shapes": shapes}
 
 
-def _styled(curves: Sequence[Curve]) -> Iterator[tuple[Curve, str, bool]]:
-    """Each curve with its colour, and whether it is drawn from the first."""
+def _styled(curves: Sequence[Curve]) -> Iterator[tuple[Curve, _Style]]:
+    """The default, the plan and the optimum have colours of their own in every chart; others take turns."""
     count: dict[str, int] = {}
-    for number, curve in enumerate(curves):
-        count[curve.role] = count.get(curve.role, 0) + 1
-        shown = curve.role not in ("candidate", "prediction") or count[curve.role] <= _SHOWN_OF_A_ROLE
-        yield curve, COLOURS[number % len(COLOURS)], shown
+    num_others = 0
+    for curve in curves:
+        number = count.get(curve.role, 0)
+        count[curve.role] = number + 1
+        if curve.role in _OWN_COLOURS:
+            colour = _OWN_COLOURS[curve.role]
+        else:
+            colour = _OTHER_COLOURS[num_others % len(_OTHER_COLOURS)]
+            num_others += 1
+        yield (
+            curve,
+            _Style(
+                colour=colour,
+                symbol=_SYMBOLS[number % len(_SYMBOLS)],
+                dash="dashdot" if curve.role == "optimum" and number % 2 else _DASH[curve.role],
+                is_shown=curve.role not in ("candidate", "prediction") or number < _SHOWN_OF_A_ROLE,
+            ),
+        )
 
 
 def _trace(
     curve: Curve,
-    colour: str,
-    shown: bool,
+    style: _Style,
     values: Sequence[tuple[float, tuple[float, float] | None]],
     form: Any,
 ) -> dict[str, Any]:
@@ -307,9 +335,9 @@ def _trace(
         "y": [value for value, _ in values],
         "text": texts,
         "hovertemplate": "%{text}<extra>%{fullData.name}</extra>",
-        "line": {"color": colour, "dash": _DASH[curve.role], "width": 3 if curve.role == "plan" else 2},
-        "marker": {"color": colour, "size": 6},
-        "visible": True if shown else "legendonly",
+        "line": {"color": style.colour, "dash": style.dash, "width": 3 if curve.role == "plan" else 2},
+        "marker": {"color": style.colour, "size": 7, "symbol": style.symbol},
+        "visible": True if style.is_shown else "legendonly",
     }
     if any(interval for _, interval in values):
         trace["error_y"] = {
@@ -317,7 +345,7 @@ def _trace(
             "symmetric": False,
             "array": [max(0.0, interval[1] - value) if interval else 0.0 for value, interval in values],
             "arrayminus": [max(0.0, value - interval[0]) if interval else 0.0 for value, interval in values],
-            "color": colour,
+            "color": style.colour,
             "thickness": 1,
         }
     return trace
