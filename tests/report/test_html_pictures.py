@@ -6,10 +6,20 @@ import pytest
 from result_files import cluster, measurement, write_all
 
 from topotune.report.pictures.cluster import MAX_CARDS, cluster_drawing
-from topotune.report.pictures.curves import optimum_curves, plan_curves, prediction_curves, time_chart
+from topotune.report.pictures.curves import (
+    Curve,
+    Point,
+    crossovers,
+    optimum_curves,
+    plan_curves,
+    prediction_curves,
+    time_chart,
+)
 from topotune.report.pictures.folded import fold
 from topotune.report.pictures.matrices import MAX_CELLS_A_SIDE, matrix_chart, pair_matrices
 from topotune.report.pictures.schedules import sending_chart
+from topotune.report.pictures.tuning import ratios_chart, trials_chart
+from topotune.report.words import certificate_in_words, plan_commands
 from topotune.results import read_result
 from topotune.schedule.ring import ring
 from topotune.topology.model import Source, Topology, Vertex
@@ -152,3 +162,48 @@ def test_a_schedule_of_many_ranks_is_folded():
     rows = sending_chart(ring(300)).figure["data"][0]["z"]
     assert len(rows) == 150
     assert len(rows[0]) <= 256
+
+
+def test_sizes_at_which_the_plan_changes_algorithms_are_marked(results):
+    plan = results["plan"]
+    assert crossovers(plan) == [1024, 2**20]
+    shapes = time_chart(plan_curves(plan, "f"), crossovers(plan)).figure["layout"]["shapes"]
+    assert [shape["x0"] for shape in shapes] == []  # one point alone: none lies within
+    shapes = time_chart(prediction_curves(results["prediction"], "f"), [1, 2048]).figure["layout"]["shapes"]
+    assert [shape["x0"] for shape in shapes] == [2048]
+
+
+def test_a_curve_of_many_points_is_thinned():
+    curve = Curve(
+        name="a",
+        source="f",
+        role="benchmark",
+        num_ranks=4,
+        points=tuple(Point(n, 1e-3) for n in range(1, 5000)),
+    )
+    assert len(time_chart([curve]).figure["data"][0]["x"]) <= 500
+
+
+def test_a_trial_that_never_ended_is_drawn_to_the_end_of_the_run(results):
+    bars = {bar["name"]: bar for bar in trials_chart(results["journal"]).figure["data"]}
+    assert bars["a"]["base"] == [5.0]
+    assert bars["search: candidates in turn with the default"]["x"] == [1.0]
+
+
+def test_ratios_are_drawn_at_the_ends_of_their_trials(results):
+    points = ratios_chart(results["journal"]).figure["data"][0]
+    assert points["x"] == [2.0, 4.0]
+    assert points["y"] == pytest.approx([2.05, 2.05])
+
+
+def test_the_certificate_says_in_plain_words_how_far_to_trust(results):
+    first, control, method = certificate_in_words(results["plan"])
+    assert "above 1.02. 6 comparisons were made and corrected for their number (holm)" in first
+    assert "tuned against itself" in control
+    assert method == "Method: a."
+
+
+def test_commands_quote_the_name_of_the_plan(results):
+    commands = [text for _, text in plan_commands(results["plan"], "my plan's.json")]
+    assert "topotune compare 'my plan'\"'\"'s.json'" in commands
+    assert 'model.register_comm_hook(None, topotune.ddp_comm_hook("my plan\'s.json"))' in commands

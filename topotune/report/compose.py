@@ -330,6 +330,7 @@ def _optimum(file: ResultFile, result: OptimumResult, prefix: str) -> Section:
 
 
 _MAX_REMARKS: Final = 200
+_MAX_RANK_COUNTS: Final = 12
 _CURVES: Final = 3
 _COMPOSERS: Final[Mapping[type, tuple[int, Callable[[ResultFile, Any, str], Section]]]] = {
     Check: (0, _check),
@@ -365,7 +366,8 @@ def _curves(file: ResultFile) -> list[drawn.Curve]:
 def _curve_sections(curves: Sequence[drawn.Curve], marks: Sequence[int]) -> list[Section]:
     """One section for each number of ranks; times of different numbers are not to be compared."""
     sections = []
-    for num_ranks in sorted({curve.num_ranks for curve in curves}, key=lambda one: (one is None, one or 0)):
+    counts = sorted({curve.num_ranks for curve in curves}, key=lambda one: (one is None, one or 0))
+    for num_ranks in counts[:_MAX_RANK_COUNTS]:
         own = [curve for curve in curves if curve.num_ranks == num_ranks]
         said = []
         if len(own) > drawn.MAX_CURVES:
@@ -375,6 +377,8 @@ def _curve_sections(curves: Sequence[drawn.Curve], marks: Sequence[int]) -> list
             kept = [curve for curve in own if curve.role not in ("candidate", "prediction")]
             rest = [curve for curve in own if curve.role in ("candidate", "prediction")]
             own = [*kept, *rest][: drawn.MAX_CURVES]
+        if num_ranks == counts[:_MAX_RANK_COUNTS][-1] and len(counts) > _MAX_RANK_COUNTS:
+            said.append(f"{len(counts) - _MAX_RANK_COUNTS} more numbers of ranks are in the tables alone.")
         if any(curve.role in ("candidate", "prediction") for curve in own):
             said.append("Curves that are not drawn at first are brought in by a click on their name.")
         who = "ranks of unknown number" if num_ranks is None else f"{num_ranks} ranks"

@@ -1,7 +1,7 @@
 """Time and bus bandwidth against message size: what was measured, predicted, and is possible at best."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, Literal
 
@@ -19,6 +19,8 @@ from topotune.units import format_bytes, format_rate, format_seconds
 Role = Literal["default", "plan", "candidate", "prediction", "optimum", "benchmark"]
 
 MAX_CURVES: Final = 40
+_MAX_POINTS: Final = 500
+"""Of a curve with more, every so many-th is drawn."""
 _SHOWN_OF_A_ROLE: Final = 6
 """So many curves of candidates, and of predictions, are drawn at once; the legend brings the others in."""
 
@@ -230,6 +232,10 @@ def crossovers(plan: Plan) -> list[int]:
     ]
 
 
+def _thinned(curve: Curve) -> Curve:
+    return replace(curve, points=curve.points[:: -(-len(curve.points) // _MAX_POINTS) or 1])
+
+
 def time_chart(curves: Sequence[Curve], marks: Sequence[int] = ()) -> Chart:
     """Time against message size, intervals as bars.
 
@@ -237,6 +243,7 @@ def time_chart(curves: Sequence[Curve], marks: Sequence[int] = ()) -> Chart:
         curves: one or more, not more than `MAX_CURVES`.
         marks: message sizes to mark: where a plan changes algorithms.
     """
+    curves = [_thinned(curve) for curve in curves]
     traces = [
         _trace(curve, style, [(p.time_s, p.interval_s) for p in curve.points], format_seconds)
         for curve, style in _styled(curves)
@@ -253,7 +260,7 @@ def time_chart(curves: Sequence[Curve], marks: Sequence[int] = ()) -> Chart:
 
 def busbw_chart(curves: Sequence[Curve], marks: Sequence[int] = ()) -> Chart | None:
     """Bus bandwidth against message size; None where nobody says how many ranks there were."""
-    curves = [curve for curve in curves if curve.num_ranks is not None and curve.num_ranks > 1]
+    curves = [_thinned(curve) for curve in curves if curve.num_ranks is not None and curve.num_ranks > 1]
     if not curves:
         return None
     traces = []

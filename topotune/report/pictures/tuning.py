@@ -16,13 +16,14 @@ _PURPOSES: Final = {
     "confirm": "confirm: finalists on fresh samples",
     "null": "null: the default against itself",
 }
-_MAX_BARS: Final = 20_000
+_MAX_TRIALS: Final = 5_000
+"""Of a longer run the last ones are drawn; the table has all."""
 _MAX_ARMS_NAMED: Final = 6
 
 
 def trials_chart(run: TuningRun) -> Chart:
     """Bars from start to end of each trial, by message size, coloured by purpose."""
-    trials = run.trials[-_MAX_BARS:]
+    trials = run.trials[-_MAX_TRIALS:]
     sizes = sorted({trial.message_bytes for trial in trials})
     row_of = {size: row for row, size in enumerate(sizes)}
     last_s = max((trial.end_s or trial.start_s for trial in trials), default=0.0)
@@ -74,10 +75,11 @@ def trials_chart(run: TuningRun) -> Chart:
 def ratios_chart(run: TuningRun) -> Chart | None:
     """Default / candidate of each trial in which both ran, at its end; None where there was none."""
     data: list[dict[str, Any]] = []
-    for number, size in enumerate(sorted({trial.message_bytes for trial in run.trials})):
+    trials = run.trials[-_MAX_TRIALS:]
+    for number, size in enumerate(sorted({trial.message_bytes for trial in trials})):
         points = [
             (trial.end_s or trial.start_s, ratio, f"{label} at {format_bytes(size)}, {trial.purpose}")
-            for trial in run.trials
+            for trial in trials
             if trial.message_bytes == size and trial.condition == "idle"
             for label, ratio in _ratios(trial)
         ]
