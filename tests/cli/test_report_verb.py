@@ -52,7 +52,7 @@ def test_csv_is_a_folder_of_tables_and_json_names_them(tmp_path, files):
         (("report", "nothing.json", "-o", "r.html"), "error: nothing.json: no such file"),
         (("report", "plan.json", "--format", "pdf"), "error: --format pdf: no such format"),
         (("report", "plan.json", "--format", "csv", "-o", "plan.json"), "error: plan.json: is a file"),
-        (("report", "text.txt", "-o", "r.html"), "error: text.txt: line 1 column 1: is no JSON"),
+        (("report", "text.txt", "-o", "r.html"), "error: text.txt: is no result file"),
     ],
     ids=["no file", "no format", "no folder", "no document"],
 )

@@ -80,14 +80,13 @@ def browser(tmp_path_factory):
         yield page
 
 
-@pytest.fixture(params=["light", "dark"])
+@pytest.fixture(scope="module", params=["light", "dark"])
 def page(browser, page_file, request):
     browser.said.clear()
     browser.fetched.clear()
     browser.open(page_file, dark=request.param == "dark")
     assert browser.run(DRAWN)
-    yield browser
-    browser.call("Emulation.setEmulatedMedia", media="")
+    return browser
 
 
 def test_every_picture_is_drawn_and_nothing_is_said_on_the_console(page):

@@ -182,7 +182,7 @@ def test_markdown_shows_texts_and_makes_nothing_of_them(hostile):
 def test_a_report_of_1024_gpus_stays_below_8_mb(tmp_path):
     paths = [tmp_path / "cluster.json", tmp_path / "links.json"]
     paths[0].write_text(json.dumps(topology_to_document(cluster(512))))
-    paths[1].write_text(json.dumps(measurement_to_document(measurement(64, 1))))
+    paths[1].write_text(json.dumps(measurement_to_document(measurement(40, 1))))
     page = page_of(*paths, *write_all(tmp_path).values())
     assert len(page.encode()) < 8e6
     assert "512 nodes alike" in page

@@ -1,5 +1,6 @@
 """Any result file → what it is, and its value."""
 
+import codecs
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -79,7 +80,14 @@ def read_result(path: str | os.PathLike[str]) -> ResultFile:
     name = os.fspath(path)
     if read_bytes_from_start(path, len(_JOURNAL_START)) == _JOURNAL_START:
         return ResultFile(path=name, kind="journal", value=tuning_run_of(read_journal(Path(path)), name))
-    value = parse_json(read_bytes(path, max_bytes=MAX_SCHEDULE_BYTES), name, max_bytes=MAX_SCHEDULE_BYTES)
+    data = read_bytes(path, max_bytes=MAX_SCHEDULE_BYTES)
+    if data.strip() and not data.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{"):
+        raise InputFileError(
+            name,
+            "is no result file of topotune, which begins with {",
+            hint=f"topotune import {name} -o result.json reads other tools' files",
+        )
+    value = parse_json(data, name, max_bytes=MAX_SCHEDULE_BYTES)
     kind = schema_of(value).removeprefix("topotune/")
     if kind not in _READERS:
         value.fail(
