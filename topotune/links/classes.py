@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from topotune.links.measurement import Measurement, PairTiming, median_ci
 
@@ -108,7 +109,8 @@ def _separate(
                 for part in parts
                 for finer in _borne_out(_split(part, by_smallest, _MIN_LATENCY_GAP), fastest, measurement)
             ]
-    parts[0] = parts[0] + [unit for unit in units if unit not in timed]
+    is_timed = {id(unit) for unit in timed}
+    parts[0] = parts[0] + [unit for unit in units if id(unit) not in is_timed]
     return [sorted(pair for unit in part for pair in unit) for part in parts]
 
 
@@ -139,15 +141,17 @@ def _span(unit: Sequence[Pair], size: int, by_pair: ByPair) -> _Span:
 def _split(units: Sequence[list[Pair]], spans: Mapping[int, _Span], min_gap: float) -> list[list[list[Pair]]]:
     """Cut where all units below are faster than all above: intervals apart, and medians by ``min_gap``."""
     ordered = sorted(units, key=lambda unit: spans[id(unit)].median_s)
+    lowest_from_s = [*accumulate((spans[id(unit)].low_s for unit in reversed(ordered)), min)][::-1]
     groups = [[ordered[0]]]
-    for position, unit in enumerate(ordered[1:], start=1):
-        highest_below_s = max(spans[id(below)].high_s for below in groups[-1])
-        lowest_above_s = min(spans[id(above)].low_s for above in ordered[position:])
+    highest_below_s = spans[id(ordered[0])].high_s
+    for unit, lowest_above_s in zip(ordered[1:], lowest_from_s[1:], strict=True):
         gap = spans[id(unit)].median_s / spans[id(groups[-1][-1])].median_s
         if lowest_above_s > highest_below_s and gap >= min_gap:
             groups.append([unit])
+            highest_below_s = spans[id(unit)].high_s
         else:
             groups[-1].append(unit)
+            highest_below_s = max(highest_below_s, spans[id(unit)].high_s)
     return groups
 
 

@@ -1,0 +1,85 @@
+import math
+
+import pytest
+from result_files import KINDS, cluster, measurement, write_all, write_journal
+
+from topotune import frames
+from topotune.frames.catalog import frames_of
+from topotune.report.compose import TITLES
+from topotune.results import read_result
+
+UNITS = ("_s", "_bytes", "_bytes_per_s", "_bits_per_s", "_gt_per_s", "_percent")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    paths = write_all(tmp_path_factory.mktemp("results"))
+    return {kind: read_result(path) for kind, path in paths.items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_result_is_read_and_has_frames(results, kind):
+    assert results[kind].kind == kind
+    found = frames_of(results[kind].value)
+    assert any(len(frame) for frame in found.values())
+    assert all(name in frames.__all__ and name in TITLES for name in found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_of_figures_name_their_unit(results, kind):
+    plain = (
+        "ratio", "num_", "index", "number", "numa", "step", "src", "dst", "chunk", "channel", "group", "a",
+        "b", "lanes", "distance", "nvlinks", "test", "run", "pcie_width", "pcie_max_width", "ranks_per_node",
+    )  # fmt: skip
+    for frame in frames_of(results[kind].value).values():
+        for column in frame.columns:
+            stem = column.removesuffix("_low").removesuffix("_high")
+            if frame[column].dtype.kind in "if" and frame[column].notna().any():
+                assert stem.endswith(UNITS) or stem.startswith(plain), column
+
+
+def test_names_of_the_room_are_all_there():
+    assert sorted(frames.__all__) == frames.__all__
+    assert all(callable(getattr(frames, name)) for name in frames.__all__)
+
+
+def test_a_pair_timing_has_its_bandwidth_and_nodes():
+    frame = frames.pair_timings(measurement(2, 2))
+    row = frame[(frame["src"] == 0) & (frame["dst"] == 2) & (frame["message_bytes"] == 2**20)].iloc[0]
+    assert row["bandwidth_bytes_per_s"] == 2**20 / row["median_s"]
+    assert (row["src_node"], row["dst_node"]) == ("a 0", "a 1")
+
+
+def test_a_plan_row_has_its_evidence_and_the_last_has_no_end(results):
+    frame = frames.plan_rows(results["plan"].value)
+    assert list(frame["algorithm"]) == ["default", "ring", "hierarchical", "default"]
+    assert frame["ratio"].iloc[1] == 1.2
+    assert frame["ratio_low"].iloc[1] == 1.1
+    assert math.isnan(frame["ratio"].iloc[0])
+    assert math.isnan(frame["max_bytes"].iloc[2])
+
+
+def test_trials_have_the_ratio_to_the_default_of_their_own_rounds(results):
+    frame = frames.trials(results["journal"].value)
+    assert list(frame["number"]) == [0, 0, 1, 1, 2, 2]
+    assert frame["ratio"].iloc[1] == pytest.approx(2.05)
+    assert math.isnan(frame["ratio"].iloc[0])
+    assert math.isnan(frame["end_s"].iloc[5])
+
+
+def test_a_verdict_says_whether_its_candidate_was_a_finalist(results):
+    row = frames.verdicts(results["journal"].value).iloc[0]
+    assert (row["candidate"], row["verdict"], row["finalist"]) == ("a pieces=2", "complete", True)
+    assert row["ratio"] == pytest.approx(math.exp(0.7))
+
+
+def test_a_frame_without_rows_has_its_columns():
+    assert "bandwidth_bytes_per_s" in frames.link_figures(measurement(1, 2)).columns
+    assert len(frames.device_pairs(cluster(1))) == 0
+
+
+def test_a_run_that_did_not_end_has_no_plan(tmp_path):
+    write_journal(tmp_path / "plan.journal.jsonl", "a", ends=False)
+    run = read_result(tmp_path / "plan.journal.jsonl").value
+    assert run.plan is None
+    assert run.num_ranks == 4

@@ -1,0 +1,209 @@
+import json
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+from result_files import cluster, measurement, write_all
+
+from topotune.report.pictures.cluster import MAX_CARDS, cluster_drawing
+from topotune.report.pictures.curves import (
+    Curve,
+    Point,
+    crossovers,
+    optimum_curves,
+    plan_curves,
+    prediction_curves,
+    time_chart,
+)
+from topotune.report.pictures.folded import fold
+from topotune.report.pictures.matrices import MAX_CELLS_A_SIDE, matrix_chart, pair_matrices
+from topotune.report.pictures.schedules import sending_chart
+from topotune.report.pictures.tuning import ratios_chart, trials_chart
+from topotune.report.words import certificate_in_words, plan_commands
+from topotune.results import read_result
+from topotune.schedule.ring import ring
+from topotune.topology.model import Source, Topology, Vertex
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    paths = write_all(tmp_path_factory.mktemp("results"))
+    return {kind: read_result(path).value for kind, path in paths.items()}
+
+
+def test_equal_nodes_and_switches_are_folded():
+    folded = fold(cluster(1024))
+    assert [len(group.nodes) for group in folded.nodes] == [1024]
+    assert [(len(group.names), group.tier) for group in folded.switches] == [(32, 1), (1, 2)]
+    assert [len(trunk.wires) for trunk in folded.trunks] == [1024, 32]
+
+
+def test_a_node_with_a_slow_link_stands_apart():
+    folded = fold(cluster(8, slow=("a 5/nic",)))
+    assert [group.nodes for group in folded.nodes][1] == ("a 5",)
+    slow = [wire for trunk in folded.trunks for wire in trunk.wires if wire.is_slow]
+    assert [(wire.a, wire.share) for wire in slow] == [("a 5/nic", 0.5)]
+
+
+def test_the_drawing_of_a_thousand_nodes_is_small_and_well_formed():
+    drawing = cluster_drawing(cluster(1000, slow=("a 7/nic",)))
+    assert len(drawing.svg) < 20_000
+    root = ET.fromstring(drawing.svg)
+    assert [one.text for one in root.iter("text") if one.get("class") == "title"] == [
+        "999 nodes alike: a 0 … a 999",
+        "a 7",
+    ]
+    assert len(
+        [one for one in root.iter("path") if "slow" in one.get("class") and one.find("title") is not None]
+    )
+    assert drawing.alt == "1000 nodes of 2 kinds, 33 fabric switches"
+
+
+def test_many_kinds_of_nodes_are_drawn_up_to_a_bound():
+    vertices = tuple(
+        Vertex(id=f"{node}/{gpu}", kind="gpu", node=f"n{node}", index=gpu)
+        for node in range(40)
+        for gpu in range(node + 1)
+    )
+    drawing = cluster_drawing(Topology(vertices=vertices, links=(), source=Source(kind="test")))
+    titles = re.findall(r'<text class="title"', drawing.svg)
+    assert len(titles) == MAX_CARDS
+    assert "and 24 more kinds of nodes (24 nodes), in the table" in drawing.svg
+
+
+def test_boxes_of_a_row_do_not_overlap():
+    root = ET.fromstring(cluster_drawing(cluster(2)).svg)
+    rects = [
+        [float(group.find("rect").get(name)) for name in ("x", "y", "width")]
+        for group in root.iter("g")
+        if (group.get("class") or "").startswith("v ")
+    ]
+    for number, (x, y, width) in enumerate(rects):
+        for other_x, other_y, _ in rects[number + 1 :]:
+            assert other_y != y or abs(other_x - x) >= width
+
+
+def test_an_empty_topology_has_no_drawing():
+    assert cluster_drawing(Topology(vertices=(), links=(), source=Source(kind="test"))) is None
+
+
+def test_pairs_of_a_slow_node_are_the_outliers():
+    bandwidth, latency = pair_matrices(measurement(4, 2, slow_node=2))
+    expected = {(s, d) for s in range(8) for d in range(8) if (s in (4, 5)) != (d in (4, 5))}
+    assert set(bandwidth.outliers) == expected
+    assert latency.outliers == ()
+
+
+def test_equal_links_have_no_outliers():
+    assert [matrix.outliers for matrix in pair_matrices(measurement(3, 2))] == [(), ()]
+
+
+def test_many_ranks_are_folded_to_nodes_and_an_outlier_still_shows():
+    bandwidth, _ = pair_matrices(measurement(33, 2, slow_node=7))
+    assert bandwidth.values.shape == (33, 33)
+    assert bandwidth.folded == "node"
+    assert {row for row, column in bandwidth.outliers if column != 7} == {7}
+
+
+def test_a_chart_of_a_matrix_can_be_written_as_json():
+    for matrix in pair_matrices(measurement(3, 1)):
+        chart = matrix_chart(matrix)
+        assert json.loads(json.dumps(chart.figure, allow_nan=False))["data"][0]["type"] == "heatmap"
+        assert chart.figure["data"][0]["z"][0][0] is None
+
+
+def test_cells_of_a_side_are_bounded():
+    _, latency = pair_matrices(measurement(130, 1))
+    assert len(latency.names) == 65 <= MAX_CELLS_A_SIDE
+
+
+def test_the_interval_of_the_plan_follows_from_that_of_the_ratio(results):
+    planned = next(curve for curve in plan_curves(results["plan"], "f") if curve.role == "plan")
+    assert planned.points[0].interval_s == pytest.approx((0.0012 / 1.3, 0.0012 / 1.1))
+
+
+def test_each_algorithm_is_one_curve_of_its_best_and_the_optimum_is_another(results):
+    curves = prediction_curves(results["prediction"], "f")
+    assert [curve.name for curve in curves] == [
+        "tree, predicted",
+        "ring, predicted",
+        "a, predicted",
+        "optimum",
+    ]
+
+
+def test_an_optimum_without_sizes_stands_at_those_of_the_others(results):
+    optimum, flat = optimum_curves(results["optimum"], "f", [1000, 2**20])
+    assert [(point.message_bytes, point.time_s) for point in optimum.points] == [
+        (1000, 1e-5),
+        (2**20, 2**20 / 1e9),
+    ]
+    assert flat.points[1].time_s == 2**20 / 5e8
+
+
+def test_busbw_is_counted_as_by_nccl_tests(results):
+    curve = plan_curves(results["plan"], "f")[0]
+    point = curve.points[0]
+    assert curve.busbw_bytes_per_s(point, 0.001) == point.message_bytes / 0.001 * 1.5
+
+
+def test_times_stand_on_logarithmic_axes_with_units(results):
+    layout = time_chart(plan_curves(results["plan"], "f")).figure["layout"]
+    assert layout["xaxis"]["type"] == layout["yaxis"]["type"] == "log"
+    assert all(text.endswith("B") for text in layout["xaxis"]["ticktext"])
+
+
+def test_a_ring_sends_an_equal_share_in_every_step():
+    rows = sending_chart(ring(4)).figure["data"][0]["z"]
+    assert rows == [[25.0] * 6] * 4
+
+
+def test_a_schedule_of_many_ranks_is_folded():
+    rows = sending_chart(ring(300)).figure["data"][0]["z"]
+    assert len(rows) == 150
+    assert len(rows[0]) <= 256
+
+
+def test_sizes_at_which_the_plan_changes_algorithms_are_marked(results):
+    plan = results["plan"]
+    assert crossovers(plan) == [1024, 2**20]
+    shapes = time_chart(plan_curves(plan, "f"), crossovers(plan)).figure["layout"]["shapes"]
+    assert [shape["x0"] for shape in shapes] == []  # one point alone: none lies within
+    shapes = time_chart(prediction_curves(results["prediction"], "f"), [1, 2048]).figure["layout"]["shapes"]
+    assert [shape["x0"] for shape in shapes] == [2048]
+
+
+def test_a_curve_of_many_points_is_thinned():
+    curve = Curve(
+        name="a",
+        source="f",
+        role="benchmark",
+        num_ranks=4,
+        points=tuple(Point(n, 1e-3) for n in range(1, 5000)),
+    )
+    assert len(time_chart([curve]).figure["data"][0]["x"]) <= 500
+
+
+def test_a_trial_that_never_ended_is_drawn_to_the_end_of_the_run(results):
+    bars = {bar["name"]: bar for bar in trials_chart(results["journal"]).figure["data"]}
+    assert bars["a"]["base"] == [5.0]
+    assert bars["search: candidates in turn with the default"]["x"] == [1.0]
+
+
+def test_ratios_are_drawn_at_the_ends_of_their_trials(results):
+    points = ratios_chart(results["journal"]).figure["data"][0]
+    assert points["x"] == [2.0, 4.0]
+    assert points["y"] == pytest.approx([2.05, 2.05])
+
+
+def test_the_certificate_says_in_plain_words_how_far_to_trust(results):
+    first, control, method = certificate_in_words(results["plan"])
+    assert "above 1.02. 6 comparisons were made and corrected for their number (holm)" in first
+    assert "tuned against itself" in control
+    assert method == "Method: a."
+
+
+def test_commands_quote_the_name_of_the_plan(results):
+    commands = [text for _, text in plan_commands(results["plan"], "my plan's.json")]
+    assert "topotune compare 'my plan'\"'\"'s.json'" in commands
+    assert 'model.register_comm_hook(None, topotune.ddp_comm_hook("my plan\'s.json"))' in commands

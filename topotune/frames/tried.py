@@ -1,0 +1,75 @@
+"""Tuning runs as data frames."""
+
+import math
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from topotune.frames.frame import frame
+from topotune.results.tuning import Arm, Trial, TuningRun
+
+
+def trials(run: TuningRun) -> pd.DataFrame:
+    """One row for each arm of each trial, in the order in which they began.
+
+    ``ratio`` is default / arm by their medians, where the default ran in the same trial; ``end_s`` is missing
+    in a trial that never ended.
+    """
+    return frame(
+        (
+            "number", "purpose", "message_bytes", "condition", "start_s", "end_s", "arm", "num_samples",
+            "median_s", "ratio", "num_missed", "problem",
+        ),
+        (row for trial in run.trials for row in _arms(trial)),
+    )  # fmt: skip
+
+
+def _arms(trial: Trial) -> Iterator[tuple[Any, ...]]:
+    samples = [trial.samples_s(index) for index in range(len(trial.arms))]
+    medians = [statistics.median(own) if own else None for own in samples]
+    default_s = next(
+        (own for arm, own in zip(trial.arms, medians, strict=True) if arm.is_default and own is not None),
+        None,
+    )
+    for arm, own, median_s in zip(trial.arms, samples, medians, strict=True):
+        ratio = None
+        if default_s is not None and median_s is not None and not arm.is_default:
+            ratio = default_s / median_s
+        yield (
+            trial.number, trial.purpose, trial.message_bytes, trial.condition, trial.start_s, trial.end_s,
+            arm.label, len(own), median_s, ratio, trial.num_missed, trial.problem,
+        )  # fmt: skip
+
+
+def candidates(run: TuningRun) -> pd.DataFrame:
+    """One row for each arm and message size, over all trials beside an idle main thread."""
+
+    def order(item: tuple[Arm, object]) -> tuple[bool, str]:
+        return not item[0].is_default, item[0].label
+
+    return frame(
+        ("arm", "message_bytes", "median_s", "median_s_low", "median_s_high", "num_samples"),
+        (
+            (arm.label, size, median_s, *interval_s, count)
+            for arm, sizes in sorted(run.curves().items(), key=order)
+            for size, (median_s, interval_s, count) in sizes.items()
+        ),
+    )
+
+
+def verdicts(run: TuningRun) -> pd.DataFrame:
+    """One row for each candidate that the search was done with; ``ratio`` is default / candidate."""
+    final = set(run.finalists)
+    return frame(
+        ("message_bytes", "candidate", "verdict", "ratio", "num_rounds", "finalist", "problem"),
+        (
+            (
+                one.message_bytes, one.arm.label, one.state.lower(),
+                None if one.log_ratio is None else math.exp(-one.log_ratio), one.num_rounds,
+                (one.message_bytes, one.arm) in final, one.problem,
+            )
+            for one in run.told
+        ),
+    )  # fmt: skip
