@@ -20,7 +20,7 @@ def register() -> None:
     if dist.is_available() and not hasattr(dist.Backend, "TOPOTUNE"):
         dist.Backend.register_backend("topotune", _create, extended_api=True, devices=list(DEVICES))
     if os.environ.get("TOPOTUNE_RECORD"):
-        from topotune.train.record import record_by_environment
+        from topotune.train.recording import record_by_environment
 
         record_by_environment(os.environ)
 

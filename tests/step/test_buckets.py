@@ -110,6 +110,7 @@ def real_buckets(rank, num_ranks, store):
             wrapped(torch.randn(4, 200)).sum().backward()
         sizes = wrapped._get_ddp_logging_data()["rebuilt_bucket_sizes"]
         found[name] = tuple(int(size) for size in str(sizes).split(","))
+        del wrapped  # torch may wait for ever where DDP outlives its group
     dist.destroy_process_group()
     return found
 

@@ -119,6 +119,7 @@ def in_ddp(rank, num_ranks, store, path):
     wrapped = DDP(model(), bucket_cap_mb=0.0001, gradient_as_bucket_view=True)
     topotune.record(wrapped, path, num_steps=3)
     train(wrapped, 8)
+    del wrapped  # torch may wait for ever where DDP outlives its group
     dist.destroy_process_group()
 
 
