@@ -93,7 +93,7 @@ class Recording:
         if not active:
             return
         for index, parameter in enumerate(self._parameters):
-            self._handles.append(parameter.register_post_accumulate_grad_hook(self._hook_of(index)))
+            self._handles.append(parameter.register_post_accumulate_grad_hook(self._hook_of(index)))  # type: ignore[no-untyped-call]
         self._handles.append(model.register_forward_hook(self._on_output))
         atexit.register(self.close)
 
@@ -178,7 +178,7 @@ class Recording:
         self._started = None
         for tensor in _tensors_in(output):
             if tensor.requires_grad:
-                tensor.register_hook(self._on_start)
+                tensor.register_hook(self._on_start)  # type: ignore[no-untyped-call]
 
     def _on_start(self, gradient: torch.Tensor) -> None:
         if self._started is None and self._current is None:
@@ -192,7 +192,7 @@ class Recording:
                 started = _now(parameter) if self._started is None else self._started
                 self._current = _Backward(start=started)
                 # The engine calls it when this very backward has ended.
-                engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
+                engine: Any = torch.autograd.Variable._execution_engine
                 engine.queue_callback(lambda: self._on_end(parameter))
             # Where a parameter is used twice its gradient is there the second time.
             self._current.ready[index] = _now(parameter)
@@ -286,7 +286,7 @@ def _own_rank() -> int:
 
 def _now(tensor: torch.Tensor) -> Moment:
     if tensor.is_cuda:
-        event = torch.cuda.Event(enable_timing=True)
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(tensor.device))
         return event
     return time.perf_counter()
@@ -305,7 +305,8 @@ def _times_of(backward: _Backward) -> tuple[dict[int, float], float] | None:
 def _seconds(start: Moment, end: Moment) -> float:
     if isinstance(start, torch.cuda.Event) and isinstance(end, torch.cuda.Event):
         end.synchronize()
-        return start.elapsed_time(end) / 1e3
+        passed_ms: float = start.elapsed_time(end)
+        return passed_ms / 1e3
     if isinstance(start, float) and isinstance(end, float):
         return end - start
     raise UsageError("the model is on a GPU and on the CPU at once, whose times cannot be joined")

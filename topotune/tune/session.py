@@ -7,8 +7,8 @@ rank 0 alone decides, and tells the others what to run. Payloads and results are
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -41,7 +41,9 @@ from topotune.plan import (
     plan_to_document,
 )
 from topotune.probe.numa import own_numa_node
+from topotune.step.gradients import Gradients
 from topotune.train.agreement import shape_of
+from topotune.train.ddp import expressible, takes_cap_list
 from topotune.tune.arrangement import Arrangement
 from topotune.tune.compare import compare_plan, comparison_to_document
 from topotune.tune.decide import Limit
@@ -51,6 +53,9 @@ from topotune.tune.options import CompareOptions, TuneOptions
 from topotune.tune.pipeline import Choice, choose_rows
 from topotune.tune.progress import OnProgress, Progress
 from topotune.tune.sampling import Sampling
+from topotune.tune.step_bench import StepBench
+from topotune.tune.step_choice import choose_buckets, compare_steps
+from topotune.tune.step_ranks import StepRanks
 from topotune.tune.timing import Station, TorchBench
 from topotune.tune.trial import DEFAULT
 from topotune.tune.world import World, joined_world
@@ -60,6 +65,9 @@ _LINKS_SHARE, _LINKS_MOST_S = 0.07, 4.0
 _FLOWS_SHARE, _FLOWS_MOST_S = 0.05, 6.0
 _FRESH_SHARE, _FRESH_MOST_S = 0.12, 8.0
 """The same for flows between three nodes or more; fresh ones run only where the first ones look odd."""
+
+_ROWS_SHARE, _STEP_ENDS = 0.7, 0.97
+"""Of the budget, where a training step is measured, too: what the rows may take, and when the step ends."""
 
 _ONE_RANK: Final = Limit(no_bound_reason="a single rank exchanges nothing")
 
@@ -91,9 +99,13 @@ def tune_worker(
     """
     options = TuneOptions.from_payload(payload)
     # The journal is closed last: what was lost is noted in it while the world is left.
-    with ExitStack() as stack, joined_world(None, on_network, say) as world:
+    with (
+        ExitStack() as stack,
+        joined_world(None, on_network, say) as world,
+        closing(_step_ranks(world)) as steps,
+    ):
         started_s = time.perf_counter()
-        plan = _tune(world, options, started_s, on_progress, stack)
+        plan = _tune(world, steps, options, started_s, on_progress, stack)
     return None if plan is None else plan_to_document(plan)
 
 
@@ -119,7 +131,7 @@ def compare_worker(
         RunError: ranks could not be timed, or the plan computes something else.
     """
     options = CompareOptions.from_payload(payload)
-    with joined_world(options.plan_path, on_network, say) as world:
+    with joined_world(options.plan_path, on_network, say) as world, closing(_step_ranks(world)) as steps:
         started_s = time.perf_counter()
         agreement = world.planned.agreement
         assert agreement is not None
@@ -129,7 +141,7 @@ def compare_worker(
             )
         table = find_group(agreement.plan, agreement.shape())
         rows = () if table is None or table.allreduce is None else table.allreduce
-        station = _station(world)
+        station = _station(world, steps)
         if world.rank != 0:
             _follow(world, station)
             return None
@@ -139,18 +151,37 @@ def compare_worker(
             found, warnings = compare_plan(
                 sampling,
                 rows,
-                options,
+                options
+                if options.step is None
+                else replace(options, budget_s=_ROWS_SHARE * options.budget_s),
                 algorithm_at=lambda size: find_row(rows, size).algorithm if rows else "default",
             )
+            step = None
+            if options.step is not None:
+                step, step_warnings = compare_steps(
+                    StepBench(bench.command, options.step.compute, np.random.default_rng(options.seed)),
+                    rows,
+                    options.step.gradients(),
+                    caps_mb=_caps_of(agreement.plan),
+                    seed=options.seed,
+                    now_s=bench.now_s,
+                    deadline_s=options.budget_s,
+                )
+                warnings += step_warnings
         bench.end()
         warnings = [*([agreement.warning] if agreement.warning else []), *warnings]
         return comparison_to_document(
-            found, num_ranks=world.num_ranks, plan=options.plan_path, warnings=warnings
+            found, num_ranks=world.num_ranks, plan=options.plan_path, warnings=warnings, step=step
         )
 
 
 def _tune(
-    world: World, options: TuneOptions, started_s: float, on_progress: OnProgress, stack: ExitStack
+    world: World,
+    steps: StepRanks,
+    options: TuneOptions,
+    started_s: float,
+    on_progress: OnProgress,
+    stack: ExitStack,
 ) -> Plan | None:
     report = on_progress if world.rank == 0 else lambda _progress: None
     messages = Messages(world.private.group)
@@ -170,12 +201,13 @@ def _tune(
     if journal is not None:
         world.watch.on_loss(lambda loss: journal.note("lost", loss.to_json()))
     model, warnings = _link_model(world, options, started_s, report, record)
-    station = _station(world)
+    station = _station(world, steps)
     if world.rank != 0:
         _follow(world, station)
         return None
     bench = TorchBench(station, started_s=started_s - past.elapsed_s)
     with _told_to_all(world, bench):
+        gradients = None if options.step is None else options.step.gradients()
         arrangement = Arrangement.of(model, numa_of_rank)
         bench.arrange(arrangement.rank_order)
         if journal is not None:
@@ -184,7 +216,7 @@ def _tune(
         sampling = Sampling(bench=bench, rng=np.random.default_rng(options.seed), journal=journal, past=past)
         choice = choose_rows(
             sampling,
-            options,
+            options if gradients is None else replace(options, budget_s=_ROWS_SHARE * options.budget_s),
             arrangement.candidates(),
             predicted_s=arrangement.predictor(options.sizes),
             limit=_limit(model),
@@ -196,10 +228,43 @@ def _tune(
                 "what confirms the rows was measured in this launch alone",
             )
         plan = _plan(world, options, arrangement, fingerprint, choice, warnings, bench.now_s())
+        if gradients is not None:
+            plan = _with_buckets(plan, gradients, options, bench, report)
         if journal is not None:
             journal.note(ENDED, {"plan": plan_to_document(plan)})
     bench.end()
     return plan
+
+
+def _with_buckets(
+    plan: Plan, gradients: Gradients, options: TuneOptions, bench: TorchBench, report: OnProgress
+) -> Plan:
+    """The plan with DDP's buckets, chosen in what is left of the budget."""
+    assert options.step is not None
+    now_s = bench.now_s()
+    report(
+        Progress(
+            phase="step",
+            done=min(1.0, now_s / options.budget_s),
+            seconds_left=max(0.0, options.budget_s - now_s),
+        )
+    )
+    choice = choose_buckets(
+        StepBench(bench.command, options.step.compute, np.random.default_rng(options.seed)),
+        plan,
+        gradients,
+        takes_list=takes_cap_list(),
+        min_gain=options.min_gain,
+        seed=options.seed,
+        now_s=bench.now_s,
+        deadline_s=_STEP_ENDS * options.budget_s,
+    )
+    return replace(
+        plan,
+        ddp=choice.ddp,
+        context=replace(plan.context, elapsed_s=bench.now_s()),
+        warnings=(*plan.warnings, *choice.warnings),
+    )
 
 
 @contextmanager
@@ -225,8 +290,20 @@ def _follow(world: World, station: Station) -> None:
         raise error
 
 
-def _station(world: World) -> Station:
-    return Station(world.planned, world.raw, world.private, world.nodes.node_of_rank)
+def _station(world: World, steps: StepRanks) -> Station:
+    station = Station(world.planned, world.raw, world.private, world.nodes.node_of_rank)
+    station.serve("step", steps.do)
+    return station
+
+
+def _caps_of(plan: Plan) -> tuple[float, ...] | None:
+    """Bucket sizes of a plan, as far as this torch can take them: what a job under it gets."""
+    caps = None if plan.ddp is None else plan.ddp.bucket_caps_mb
+    return caps if caps is not None and expressible(caps) else None
+
+
+def _step_ranks(world: World) -> StepRanks:
+    return StepRanks(world.planned, world.raw, Messages(world.private.group), world.nodes.node_of_rank)
 
 
 def _link_model(
