@@ -50,9 +50,10 @@ def describe_buckets(ddp: Ddp) -> str:
     evidence = ddp.evidence
     if evidence is not None and ddp.bucket_caps_mb is not None:
         low, high = evidence.ratio_ci
+        own = format_seconds(evidence.default_median_s)
         lines.append(
-            f"  a step of {format_seconds(evidence.median_s)} against {format_seconds(evidence.default_median_s)}"
-            f" with torch's own: ratio {evidence.ratio:.2f} ({low:.2f} … {high:.2f}), {evidence.num_samples} steps"
+            f"  a step of {format_seconds(evidence.median_s)} against {own} with torch's own: "
+            f"ratio {evidence.ratio:.2f} ({low:.2f} … {high:.2f}), {evidence.num_samples} steps"
         )
     if ddp.projection_loss is not None and ddp.bucket_caps_mb is not None:
         lines.append(

@@ -74,7 +74,7 @@ def layout_of(gradients: Sequence[Gradient], buckets: Buckets) -> tuple[int, ...
 
 
 def distinct_layouts(sizes: Sequence[int], *, most: int) -> list[tuple[int, tuple[int, ...]]]:
-    """All layouts that one cap can make of gradients of one type, with the smallest cap of each, ascending.
+    """All layouts that one cap can make of gradients of one type, with the largest cap of each, ascending.
 
     A cap changes nothing until it passes the size of a closed bucket, so the smallest of those gives the next
     cap to look at. Where there are more than ``most`` layouts, caps lie further apart than that.
@@ -93,7 +93,8 @@ def distinct_layouts(sizes: Sequence[int], *, most: int) -> list[tuple[int, tupl
     while True:
         layout, closed = _fill(sums, cap)
         if not found or found[-1][1] != layout:
-            found.append((cap, layout))
+            # What lies below the smallest bucket that it must close makes the same ones.
+            found.append((min(layout[:-1], default=layout[0]), layout))
         if len(layout) == 1 or not closed:
             return found
         following = min(closed) + 1
