@@ -117,7 +117,7 @@ def tune_rank(rank, num_ranks, store, payload):
     from topotune.tune.session import tune_worker
 
     reports = []
-    return tune_worker(payload, reports.append), [report.phase for report in reports]
+    return tune_worker(payload, reports.append), [(report.phase, report.done) for report in reports]
 
 
 def compare_rank(rank, num_ranks, store, payload):
@@ -148,7 +148,10 @@ def test_a_plan_tuned_with_gradients_says_which_buckets_and_why(tuned):
     plan = load_plan(folder / "plan.json")
     gradients = load_gradients(folder / "gradients.json")
     assert results[1] == (None, [])
-    assert "step" in results[0][1]
+    phases = list(dict.fromkeys(phase for phase, _ in results[0][1]))
+    assert phases[-2:] == ["step", "done"]
+    done = [share for _, share in results[0][1]]
+    assert done == sorted(done)
     ddp = plan.ddp
     assert ddp.gradients == gradients.in_words()
     assert ddp.compute == "sleep"

@@ -84,7 +84,7 @@ class MadeUpRanks:
             del self.arms[name]
 
 
-def rows(measured=True):
+def rows(measured=True, curve=CURVE):
     evidence = [
         Evidence(
             median_s=time_s,
@@ -96,7 +96,7 @@ def rows(measured=True):
         )
         if measured
         else None
-        for size, time_s in zip(CURVE.sizes, CURVE.times_s, strict=True)
+        for size, time_s in zip(curve.sizes, curve.times_s, strict=True)
     ]
     return (
         Row(min_bytes=0, max_bytes=2048, algorithm="default", evidence=evidence[0]),
@@ -171,7 +171,10 @@ def test_a_backward_that_nobody_timed_is_as_long_as_the_defaults_exchange(a_plan
     assert ranks.gradients.backward_s == pytest.approx(sum(CURVE.time_s(size) for size in layout))
 
 
+LONG = Curve(CURVE.sizes, tuple(400 * time_s for time_s in CURVE.times_s))
+
 REASONS = {
+    "too long": ({}, {"deadline_s": 1e6}, rows(curve=LONG), "training steps of up to 204 s are too long"),
     "no time": ({}, {"deadline_s": 1.0}, rows(), "no time to run training steps of up to"),
     "no memory": ({"memory_bytes": 1e6}, {}, rows(), "no memory to run training steps with 48 MiB"),
     "not measured": ({}, {}, rows(measured=False), "no row of the plan was measured"),

@@ -4,6 +4,9 @@ Where DDP takes a list of caps, a cap equal to the bytes wanted closes a bucket 
 partition of gradients of one type can be had. Where it takes a single cap, all layouts that one cap can make
 are tried. Gradients of several types fill buckets of their own: then the best partition, which does not know
 of types, is a bound, and what DDP makes of its caps is what counts.
+
+Each bucket more must gain a little by the model: it costs a copy and a launch that the model leaves out, and
+the times of the curve are not known any better.
 """
 
 from collections.abc import Sequence
@@ -22,6 +25,9 @@ _MOST_LAYOUTS: Final = 2000
 
 _MOST_CAPS: Final = 4096
 """What a plan can hold."""
+
+LEAST_GAIN: Final = 1e-3
+"""What a bucket more must gain, as a share of the best step that there could be."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,9 +66,12 @@ class Projection:
     @property
     def best(self) -> Layout:
         """The better of what DDP takes; a single cap where a list gains nothing."""
-        if self.listed is not None and self.listed.step_s < self.single.step_s:
+        if self.listed is not None and self._price_s(self.listed) < self._price_s(self.single):
             return self.listed
         return self.single
+
+    def _price_s(self, layout: Layout) -> float:
+        return layout.step_s + LEAST_GAIN * self.optimum_s * len(layout.layout_bytes)
 
     @property
     def loss(self) -> float:
@@ -78,12 +87,18 @@ def project(gradients: Gradients, curve: Curve, *, takes_list: bool) -> Projecti
         curve: of one allreduce.
         takes_list: whether this torch's DDP takes ``bucket_cap_mb_list``.
     """
-    layout, end_s = best_layout(gradients.sizes, gradients.ready_s, curve)
+    _, end_s = best_layout(gradients.sizes, gradients.ready_s, curve)
+    optimum_s = max(gradients.backward_s, end_s)
+    price_s = LEAST_GAIN * optimum_s
+    listed = None
+    if takes_list:
+        layout, _ = best_layout(gradients.sizes, gradients.ready_s, lambda sizes: curve(sizes) + price_s)
+        listed = _listed(gradients, curve, layout)
     return Projection(
-        optimum_s=max(gradients.backward_s, end_s),
+        optimum_s=optimum_s,
         default=layout_with(gradients, curve, None),
-        single=_best_single(gradients, curve),
-        listed=_listed(gradients, curve, layout) if takes_list else None,
+        single=_best_single(gradients, curve, price_s),
+        listed=listed,
     )
 
 
@@ -98,7 +113,7 @@ def layout_with(gradients: Gradients, curve: Curve, caps_mb: Sequence[float] | N
     )
 
 
-def _best_single(gradients: Gradients, curve: Curve) -> Layout:
+def _best_single(gradients: Gradients, curve: Curve, price_s: float) -> Layout:
     candidates = distinct_layouts(gradients.sizes, most=_MOST_LAYOUTS)
     known: dict[int, float] = {}
 
@@ -109,9 +124,8 @@ def _best_single(gradients: Gradients, curve: Curve) -> Layout:
 
     def step_s(cap: int) -> float:
         buckets = assign_buckets(gradients.gradients, (cap,))
-        return timeline_of(gradients, buckets, time_of).step_s
+        return timeline_of(gradients, buckets, time_of).step_s + len(buckets) * price_s
 
-    # The largest cap among equals: fewer buckets cost less of what the model does not know.
     best = min(reversed(candidates), key=lambda candidate: step_s(candidate[0]))
     return layout_with(gradients, curve, (best[0] / MIB,))
 

@@ -41,9 +41,7 @@ from topotune.plan import (
     plan_to_document,
 )
 from topotune.probe.numa import own_numa_node
-from topotune.step.gradients import Gradients
 from topotune.train.agreement import shape_of
-from topotune.train.ddp import expressible, takes_cap_list
 from topotune.tune.arrangement import Arrangement
 from topotune.tune.compare import compare_plan, comparison_to_document
 from topotune.tune.decide import Limit
@@ -51,11 +49,10 @@ from topotune.tune.journal import ENDED
 from topotune.tune.opening import Record
 from topotune.tune.options import CompareOptions, TuneOptions
 from topotune.tune.pipeline import Choice, choose_rows
-from topotune.tune.progress import OnProgress, Progress
+from topotune.tune.progress import OnProgress, Phase, Progress
 from topotune.tune.sampling import Sampling
-from topotune.tune.step_bench import StepBench
-from topotune.tune.step_choice import choose_buckets, compare_steps
 from topotune.tune.step_ranks import StepRanks
+from topotune.tune.step_session import ROWS_SHARE, compared_step, rows_progress, with_buckets
 from topotune.tune.timing import Station, TorchBench
 from topotune.tune.trial import DEFAULT
 from topotune.tune.world import World, joined_world
@@ -65,9 +62,6 @@ _LINKS_SHARE, _LINKS_MOST_S = 0.07, 4.0
 _FLOWS_SHARE, _FLOWS_MOST_S = 0.05, 6.0
 _FRESH_SHARE, _FRESH_MOST_S = 0.12, 8.0
 """The same for flows between three nodes or more; fresh ones run only where the first ones look odd."""
-
-_ROWS_SHARE, _STEP_ENDS = 0.7, 0.97
-"""Of the budget, where a training step is measured, too: what the rows may take, and when the step ends."""
 
 _ONE_RANK: Final = Limit(no_bound_reason="a single rank exchanges nothing")
 
@@ -148,25 +142,16 @@ def compare_worker(
         bench = TorchBench(station, started_s=started_s)
         sampling = Sampling(bench=bench, rng=np.random.default_rng(options.seed))
         with _told_to_all(world, bench):
+            gradients = None if options.step is None else options.step.gradients()
             found, warnings = compare_plan(
                 sampling,
                 rows,
-                options
-                if options.step is None
-                else replace(options, budget_s=_ROWS_SHARE * options.budget_s),
+                options if options.step is None else replace(options, budget_s=ROWS_SHARE * options.budget_s),
                 algorithm_at=lambda size: find_row(rows, size).algorithm if rows else "default",
             )
             step = None
-            if options.step is not None:
-                step, step_warnings = compare_steps(
-                    StepBench(bench.command, options.step.compute, np.random.default_rng(options.seed)),
-                    rows,
-                    options.step.gradients(),
-                    caps_mb=_caps_of(agreement.plan),
-                    seed=options.seed,
-                    now_s=bench.now_s,
-                    deadline_s=options.budget_s,
-                )
+            if gradients is not None:
+                step, step_warnings = compared_step(agreement.plan, rows, gradients, options, bench)
                 warnings += step_warnings
         bench.end()
         warnings = [*([agreement.warning] if agreement.warning else []), *warnings]
@@ -216,11 +201,11 @@ def _tune(
         sampling = Sampling(bench=bench, rng=np.random.default_rng(options.seed), journal=journal, past=past)
         choice = choose_rows(
             sampling,
-            options if gradients is None else replace(options, budget_s=_ROWS_SHARE * options.budget_s),
+            options if gradients is None else replace(options, budget_s=ROWS_SHARE * options.budget_s),
             arrangement.candidates(),
             predicted_s=arrangement.predictor(options.sizes),
             limit=_limit(model),
-            on_progress=report,
+            on_progress=report if gradients is None else rows_progress(report, options.budget_s),
         )
         if num_finished:
             warnings += (
@@ -229,42 +214,13 @@ def _tune(
             )
         plan = _plan(world, options, arrangement, fingerprint, choice, warnings, bench.now_s())
         if gradients is not None:
-            plan = _with_buckets(plan, gradients, options, bench, report)
+            report(_progress("step", bench.now_s(), options.budget_s))
+            plan = with_buckets(plan, gradients, options, bench)
+            report(_progress("done", bench.now_s(), options.budget_s))
         if journal is not None:
             journal.note(ENDED, {"plan": plan_to_document(plan)})
     bench.end()
     return plan
-
-
-def _with_buckets(
-    plan: Plan, gradients: Gradients, options: TuneOptions, bench: TorchBench, report: OnProgress
-) -> Plan:
-    """The plan with DDP's buckets, chosen in what is left of the budget."""
-    assert options.step is not None
-    now_s = bench.now_s()
-    report(
-        Progress(
-            phase="step",
-            done=min(1.0, now_s / options.budget_s),
-            seconds_left=max(0.0, options.budget_s - now_s),
-        )
-    )
-    choice = choose_buckets(
-        StepBench(bench.command, options.step.compute, np.random.default_rng(options.seed)),
-        plan,
-        gradients,
-        takes_list=takes_cap_list(),
-        min_gain=options.min_gain,
-        seed=options.seed,
-        now_s=bench.now_s,
-        deadline_s=_STEP_ENDS * options.budget_s,
-    )
-    return replace(
-        plan,
-        ddp=choice.ddp,
-        context=replace(plan.context, elapsed_s=bench.now_s()),
-        warnings=(*plan.warnings, *choice.warnings),
-    )
 
 
 @contextmanager
@@ -296,12 +252,6 @@ def _station(world: World, steps: StepRanks) -> Station:
     return station
 
 
-def _caps_of(plan: Plan) -> tuple[float, ...] | None:
-    """Bucket sizes of a plan, as far as this torch can take them: what a job under it gets."""
-    caps = None if plan.ddp is None else plan.ddp.bucket_caps_mb
-    return caps if caps is not None and expressible(caps) else None
-
-
 def _step_ranks(world: World) -> StepRanks:
     return StepRanks(world.planned, world.raw, Messages(world.private.group), world.nodes.node_of_rank)
 
@@ -317,13 +267,7 @@ def _link_model(
 
     def share(done: float) -> None:
         passed_s = time.perf_counter() - started_s
-        report(
-            Progress(
-                phase="links",
-                done=min(1.0, passed_s / options.budget_s),
-                seconds_left=max(0.0, options.budget_s - passed_s),
-            )
-        )
+        report(_progress("links", passed_s, options.budget_s))
 
     measurement = measure_links(
         world.private.group,
@@ -338,6 +282,12 @@ def _link_model(
     if world.rank != 0:  # which alone needs more than the measuring; and ranks may outnumber cores
         return None, ()
     return fit_links(measurement, seed=options.seed), measurement.warnings
+
+
+def _progress(phase: Phase, passed_s: float, budget_s: float) -> Progress:
+    return Progress(
+        phase=phase, done=min(1.0, passed_s / budget_s), seconds_left=max(0.0, budget_s - passed_s)
+    )
 
 
 def _flow_time(world: World, options: TuneOptions) -> FlowTime | None:

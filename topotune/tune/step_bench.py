@@ -6,7 +6,7 @@ barrier. Two arms are compared within rounds, by the statistics that rows are co
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from topotune.step.gradients import Gradients, gradients_to_document
 from topotune.tune.emulated import units_for
 from topotune.tune.statistics import Samples
 from topotune.tune.step_ranks import StepArm, Way
-
-_COPIES: Final = 2
-"""Of all gradients that an arm holds at once: DDP's buckets, and the gradients of the one that runs."""
 
 
 class StepFailedError(Exception):
@@ -78,8 +75,8 @@ class StepBench:
         )
 
     def holds(self, gradients: Gradients, num_arms: int) -> bool:
-        """Whether every rank has the memory for so many arms at once."""
-        return _COPIES * num_arms * gradients.total_bytes <= self.memory_bytes
+        """Whether every rank has the memory for so many arms: the buckets of each, the gradients of one."""
+        return (num_arms + 1) * gradients.total_bytes <= self.memory_bytes
 
     def adopt(self, plan: Plan) -> None:
         """Have the ``topotune`` group run a plan that was just made."""

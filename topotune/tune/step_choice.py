@@ -26,6 +26,7 @@ from topotune.tune.compare import verdict_of
 from topotune.tune.confirm import CONFIDENCE
 from topotune.tune.statistics import Comparison, compare_arms, minimum_rounds
 from topotune.tune.step_bench import StepBench, StepFailedError, balanced, slowest
+from topotune.tune.step_ranks import WARM_UP
 from topotune.units import format_bytes, format_seconds
 
 JOB, UNDER_PLAN, ALONE = "without the plan", "under the plan", "backward alone"
@@ -36,6 +37,9 @@ _LOOK_ROUNDS: Final = 3
 _FEWEST_ROUNDS: Final = minimum_rounds(CONFIDENCE) + 2
 _MOST_ROUNDS: Final = 60
 _OVERHEAD: Final = 1.1
+_LONGEST_STEP_S: Final = 60.0
+"""Half of what the ranks wait for each other: a step may take longer than the model says."""
+
 _LEAST_PREDICTED: Final = 0.002
 """Buckets that the model says gain less than this share of a step are not tried."""
 
@@ -116,12 +120,11 @@ def choose_buckets(
     )
     found = project(gradients, curve, takes_list=takes_list)
     proposals = _proposals(found.default, found.single, found.listed)
-    # At worst everything one after the other; three arms and each proposal, warm-up included.
-    longest_s = gradients.backward_s + sum(
-        max(curve.time_s(one), default_curve.time_s(one)) for one in own_layout
-    )
+    longest_s = _longest_s(gradients, own_layout, (curve, default_curve))
     num_arms = 3 + len(proposals)
-    least_s = longest_s * ((3 + _LOOK_ROUNDS) * num_arms + 3 * _FEWEST_ROUNDS)
+    if longest_s > _LONGEST_STEP_S:
+        return _untried(gradients, bench, own_layout, _too_long(longest_s))
+    least_s = longest_s * ((WARM_UP + _LOOK_ROUNDS) * num_arms + 3 * _FEWEST_ROUNDS)
     if now_s() + least_s > deadline_s:
         return _untried(
             gradients,
@@ -179,6 +182,9 @@ def compare_steps(
     default_curve = None if curves is None else curves[1]
     if default_curve is not None:
         gradients = balanced(gradients, default_curve, own_layout)
+        longest_s = _longest_s(gradients, own_layout, curves or ())
+        if longest_s > _LONGEST_STEP_S:
+            return None, [_too_long(longest_s)]
     if not bench.holds(gradients, 3):
         return None, [
             f"no memory to run training steps with {format_bytes(gradients.total_bytes)} of gradients "
@@ -297,6 +303,15 @@ def _measured(
         bound=bound.text,
     )
     return StepChoice(ddp=ddp, warnings=tuple(step.warnings))
+
+
+def _longest_s(gradients: Gradients, layout_bytes: Sequence[int], curves: Sequence[Curve]) -> float:
+    """A step at worst: everything one after the other."""
+    return gradients.backward_s + sum(max(curve.time_s(one) for curve in curves) for one in layout_bytes)
+
+
+def _too_long(longest_s: float) -> str:
+    return f"training steps of up to {format_seconds(longest_s)} are too long to be run: give fewer gradients"
 
 
 def _bound(taken: dict[str, Any], layout_bytes: Sequence[int], curve: Curve) -> StepBound:

@@ -210,7 +210,6 @@ class StepRanks:
 
     def _timed(self, arm: _Standing) -> float:
         assert self._gradients is not None
-        arm.model.zero_grad(set_to_none=True)
         if arm.way == "plan":
             limit_s = max(_LEAST_LIMIT_S, _PATIENCE * self._gradients.backward_s)
             self._planned.call_limit = timedelta(seconds=limit_s)
@@ -220,7 +219,9 @@ class StepRanks:
             self._messages.barrier()
         start_s = perf_counter()
         loss.backward()
-        return perf_counter() - start_s
+        took_s = perf_counter() - start_s
+        arm.model.zero_grad(set_to_none=True)  # arms take turns, and so does their memory
+        return took_s
 
 
 def _layout_of(step: DistributedDataParallel) -> list[int] | None:
