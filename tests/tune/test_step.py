@@ -29,6 +29,21 @@ def made_up(backward_s=0.03):
     )
 
 
+def test_gradients_come_in_their_order_also_where_several_are_ready_at_once():
+    from topotune.step.models import typical_transformer
+    from topotune.tune.emulated import EmulatedModel, Pace
+
+    gradients = typical_transformer(1_000_000).with_backward(0.01)
+    model = EmulatedModel(gradients, Pace("matmul"), 5)
+    seen = []
+    for weight in model.parameters():
+        weight.register_post_accumulate_grad_hook(lambda weight: seen.append(4 * weight.numel()))
+    for _ in range(3):
+        seen.clear()
+        model().backward()
+        assert tuple(seen) == gradients.sizes
+
+
 def emulated(rank, num_ranks, store, compute):
     """Rounds of all ways to run a step, driven as rank 0 drives them; gradients of an arm afterwards."""
     from contextlib import closing

@@ -1,6 +1,6 @@
 """A model that makes a job's gradients at a job's pace, without the job.
 
-Theory of operation. Autograd runs it as any model: a chain of stages, each with parameters whose gradients
+Theory of operation. Autograd runs it as any model: a chain of stages, each with a parameter whose gradient
 its backward returns. Before it returns them it computes for as long as the job did between those gradients,
 so DDP's hooks, buckets and exchange meet the same sizes, in the same order, at the same times. Computing is
 matrix multiplications on the threads that the job has (``matmul``): they fight with the exchange for cores
@@ -10,9 +10,9 @@ more machines than there are.
 Parameters are never read or written, so that their memory is never there; gradients are, as in a job.
 """
 
+import statistics
 import time
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any, Final, Literal
 
 import torch
@@ -24,7 +24,8 @@ Compute = Literal["matmul", "sleep"]
 _WIDTH: Final = 160
 """Of the matrices: 8 million operations, a few hundred µs of one core, in its own cache."""
 
-_CALIBRATION_S: Final = 0.2
+_CALIBRATION_S: Final = 0.3
+_SAMPLE_UNITS, _FEWEST_SAMPLES = 4, 12
 _SLEEP_UNIT_S: Final = 1e-4
 _LATEST_S: Final = 2e-3
 """What is taken off at most: a rank that got no core has computed nothing meanwhile."""
@@ -63,13 +64,14 @@ class Pace:
         """What a unit takes now; all ranks ask at once, since they may share cores."""
         if self.compute == "sleep":
             return _SLEEP_UNIT_S
-        for passes in (1, 2):
-            num_units, start_s = 0, time.perf_counter()
-            while time.perf_counter() - start_s < passes * _CALIBRATION_S / 2:
-                self.run(8)
-                num_units += 8
-            took_s = time.perf_counter() - start_s
-        return took_s / num_units
+        taken_s: list[float] = []
+        end_s = time.perf_counter() + _CALIBRATION_S
+        while time.perf_counter() < end_s or len(taken_s) < _FEWEST_SAMPLES:
+            start_s = time.perf_counter()
+            self.run(_SAMPLE_UNITS)
+            taken_s.append((time.perf_counter() - start_s) / _SAMPLE_UNITS)
+        # The later half: cores speed up. The median: a moment without a core says nothing of the work.
+        return statistics.median(taken_s[len(taken_s) // 2 :])
 
 
 class EmulatedModel(torch.nn.Module):
@@ -84,18 +86,17 @@ class EmulatedModel(torch.nn.Module):
     def __init__(self, gradients: Gradients, pace: Pace, num_units: int) -> None:
         super().__init__()
         self._pace = pace
+        # One stage for each, also where several are ready at once: autograd would take those in any order.
         stages: list[tuple[int, list[torch.nn.Parameter]]] = []
         spent = 0
-        for ready_s, group in groupby(gradients.gradients, key=lambda one: one.ready_s):
-            due = round(num_units * ready_s / gradients.backward_s)
-            stages.append((due - spent, [_parameter(one) for one in group]))
+        for gradient in gradients.gradients:
+            due = round(num_units * gradient.ready_s / gradients.backward_s)
+            stages.append((due - spent, [_parameter(gradient)]))
             spent = due
         stages.append((num_units - spent, []))
         self._stages = stages[::-1]  # as the forward goes
         # Registered in the order of the forward, as in a model: DDP's first step depends on it.
-        self.weights = torch.nn.ParameterList(
-            weight for _, weights in self._stages for weight in reversed(weights)
-        )
+        self.weights = torch.nn.ParameterList(weight for _, weights in self._stages for weight in weights)
         self._entry = torch.zeros((), requires_grad=True)
 
     def forward(self) -> torch.Tensor:
@@ -107,7 +108,7 @@ class EmulatedModel(torch.nn.Module):
 
 
 class _Stage(torch.autograd.Function):
-    """Hands its input on; its backward computes, and returns zeros as the gradients of its parameters."""
+    """Hands its input on; its backward computes, and returns zeros as the gradient of its parameter."""
 
     @staticmethod
     def forward(
