@@ -10,11 +10,11 @@ from topotune.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from topotune.plan import Plan, load_plan
-    from topotune.train import ddp_comm_hook, ddp_kwargs, use
+    from topotune.train import ddp_comm_hook, ddp_kwargs, record, use
 
 __version__ = "0.1.0"
 
-__all__ = ["Plan", "__version__", "ddp_comm_hook", "ddp_kwargs", "load_plan", "use"]
+__all__ = ["Plan", "__version__", "ddp_comm_hook", "ddp_kwargs", "load_plan", "record", "use"]
 
 __getattr__ = lazy_attributes(
     __name__,
@@ -23,6 +23,7 @@ __getattr__ = lazy_attributes(
         "load_plan": "topotune.plan",
         "ddp_comm_hook": "topotune.train",
         "ddp_kwargs": "topotune.train",
+        "record": "topotune.train",
         "use": "topotune.train",
     },
 )

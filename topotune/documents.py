@@ -35,6 +35,7 @@ KINDS: Final[Mapping[str, str]] = {
     "lab": "topotune.json_schemas:LabDocument",
     "prediction": "topotune.simulate.document:Prediction",
     "profile": "topotune.topology.profile:MachineProfile",
+    "gradients": "topotune.step.gradients:Gradients",
 }
 """Name of a kind of document (``schema`` is ``topotune/`` and this) → the class that has its fields."""
 

@@ -17,7 +17,7 @@ from topotune.plan.algorithms import ALGORITHMS
 from topotune.plan.rules import MAX_GROUPS, MAX_ROWS
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_STRICT = {"plan", "schedule", "lab", "profile"}
+_STRICT = {"plan", "schedule", "lab", "profile", "gradients"}
 """Kinds whose readers refuse unknown keys."""
 _ABSENT_NOT_NULL = {"allreduce", "reduce_scatter", "allgather"}
 

@@ -265,6 +265,10 @@ def plans(draw):
                 layout_bytes=st.none() | size_tuples(1),
                 projected_from=st.none() | size_tuples(1),
                 evidence=st.none() | evidences,
+                projection_loss=st.none() | shares,
+                gradients=st.none() | texts,
+                compute=st.none() | texts,
+                bound=st.none() | texts,
             )
         ),
         rank_order=draw(st.none() | st.permutations(range(world_size)).map(tuple)),

@@ -112,7 +112,7 @@ def _import_benchmarks(
 def show(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="A topology, measurement, plan or machine profile."),
+        typer.Argument(metavar="[FILE]", help="A topology, measurement, plan, gradients or machine profile."),
     ] = None,
     profile: KnownMachine = None,
     nodes: Annotated[
@@ -120,7 +120,7 @@ def show(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show a topology, measurement, plan or known machine for people.
+    """Show a topology, measurement, plan, gradients or known machine for people.
 
     Example: topotune show plan.json
     """
@@ -155,10 +155,16 @@ def show(
 
         plan = load_plan(file)
         say(plan_to_document(plan) if as_json else describe_plan(plan), as_json)
+    elif kind == "topotune/gradients":
+        from topotune.report.step import describe_gradients
+        from topotune.step.gradients import gradients_from_document, gradients_to_document
+
+        gradients = gradients_from_document(document, str(file))
+        say(gradients_to_document(gradients) if as_json else describe_gradients(gradients), as_json)
     else:
         raise UsageError(
             f"{file}: is a {kind}, which show does not know",
-            hint="show reads topologies, measurements, plans, machine profiles",
+            hint="show reads topologies, measurements, plans, gradients, machine profiles",
         )
 
 
@@ -182,7 +188,8 @@ def schema(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="plan, topology, measurement, check, schedule, lab, prediction, profile."
+            metavar="NAME",
+            help="plan, topology, measurement, check, schedule, lab, prediction, profile, gradients.",
         ),
     ],
     as_json: Json = False,

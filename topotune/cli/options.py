@@ -1,9 +1,12 @@
 """Options that several verbs take."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from topotune.errors import UsageError
+from topotune.units import parse_seconds
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout; all else goes to stderr.")
@@ -66,3 +69,74 @@ KnownMachine = Annotated[
 
 
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything that is drawn at random.")]
+
+
+GradientsFile = Annotated[
+    Path | None,
+    typer.Option("--gradients", metavar="FILE", help="Gradients of the job, from topotune record."),
+]
+
+
+Parameters = Annotated[
+    str | None,
+    typer.Option(
+        "--params", metavar="N", help="Gradients of a typical transformer of N parameters: 350M, 1.3B."
+    ),
+]
+
+
+BackwardTime = Annotated[
+    str | None,
+    typer.Option(
+        "--backward",
+        metavar="TIME",
+        help="Length of the backward.  [default: as recorded, or as long as the default's exchange]",
+    ),
+]
+
+
+Compute = Annotated[
+    str,
+    typer.Option(
+        "--compute",
+        metavar="HOW",
+        help="What stands for the backward: matmul (on the job's threads) or sleep (cores are not shared).",
+    ),
+]
+
+
+def step_payload(
+    gradients: Path | None, parameters: str | None, backward: str | None, compute: str, *, asked: bool
+) -> dict[str, Any] | None:
+    """What ranks are told about the training step; None where none is to be measured.
+
+    Args:
+        gradients: file, or None.
+        parameters: as written, or None.
+        backward: as written, or None.
+        compute: as written.
+        asked: whether a step is measured even where neither gradients nor parameters were given.
+
+    Raises:
+        UsageError: a value that cannot be, or a backward of nothing.
+        InputFileError: the file is none of gradients.
+    """
+    if gradients is None and parameters is None and not asked:
+        if backward is not None:
+            raise UsageError(
+                f"--backward {backward}: of which gradients?", hint="--gradients FILE, or --params 350M"
+            )
+        return None
+    from topotune.step.models import parse_parameters
+    from topotune.tune.options import StepOptions
+
+    payload = {
+        "gradients_path": None if gradients is None else str(gradients.resolve()),
+        "num_parameters": None if parameters is None else parse_parameters(parameters),
+        "backward_s": None if backward is None else parse_seconds(backward),
+        "compute": compute,
+    }
+    options = StepOptions.from_payload(payload)
+    assert options is not None
+    options.gradients()
+    return payload

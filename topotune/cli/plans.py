@@ -13,7 +13,21 @@ import typer
 
 from topotune import units
 from topotune.cli.app import FINDINGS, app
-from topotune.cli.options import Backend, Force, Interface, Json, NumLocalRanks, Output, Seed, Sizes
+from topotune.cli.options import (
+    Backend,
+    BackwardTime,
+    Compute,
+    Force,
+    GradientsFile,
+    Interface,
+    Json,
+    NumLocalRanks,
+    Output,
+    Parameters,
+    Seed,
+    Sizes,
+    step_payload,
+)
 from topotune.cli.output import check_output, deliver, print_error, width
 from topotune.cli.ranks import (
     check_backend,
@@ -44,6 +58,10 @@ def tune(
         ),
     ] = 2.0,
     backend: Backend = "gloo",
+    gradients: GradientsFile = None,
+    params: Parameters = None,
+    backward: BackwardTime = None,
+    compute: Compute = "matmul",
     seed: Seed = 0,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a run that was cut short, by its journal.")
@@ -72,6 +90,7 @@ def tune(
         "seed": seed,
         "journal_path": None if journal_path is None else str(journal_path),
         "resume": resume,
+        "step": step_payload(gradients, params, backward, compute, asked=False),
     }
     TuneOptions.from_payload(payload)
     force_interface(interface)
@@ -134,6 +153,17 @@ def _how_to_use(plan: Path, ranks_per_node: Sequence[int]) -> str:
 def compare(
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan, from topotune tune -o.")],
     sizes: Sizes = None,
+    step: Annotated[
+        bool,
+        typer.Option(
+            "--step",
+            help="A training step, too: of --gradients or --params, else with ResNet-50's gradients.",
+        ),
+    ] = False,
+    gradients: GradientsFile = None,
+    params: Parameters = None,
+    backward: BackwardTime = None,
+    compute: Compute = "matmul",
     nproc_per_node: NumLocalRanks = None,
     interface: Interface = None,
     budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Time to spend.")] = "30s",
@@ -156,6 +186,7 @@ def compare(
         "sizes": list(units.parse_sizes(sizes)) if sizes is not None else None,
         "budget_s": units.parse_seconds(budget),
         "seed": seed,
+        "step": step_payload(gradients, params, backward, compute, asked=step),
     }
     CompareOptions.from_payload(payload)
     force_interface(interface)
@@ -169,7 +200,7 @@ def compare(
     if launcher.speaks:
         text = describe_comparison(document)
         deliver(document, text, output, force, as_json, schema="topotune/comparison")
-    if any(row["verdict"] == "slower" for row in document["rows"]):
+    if any(row["verdict"] == "slower" for row in [*document["rows"], *filter(None, [document.get("step")])]):
         raise typer.Exit(FINDINGS)
 
 

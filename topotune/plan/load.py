@@ -247,7 +247,10 @@ def _link(value: Value) -> LinkClass:
 
 
 def _ddp(value: Value) -> Ddp:
-    members = value.members((), ("bucket_caps_mb", "layout_bytes", "projected_from", "evidence"))
+    texts = ("gradients", "compute", "bound")
+    members = value.members(
+        (), ("bucket_caps_mb", "layout_bytes", "projected_from", "evidence", "projection_loss", *texts)
+    )
 
     def caps(items: Value) -> tuple[float, ...]:
         return tuple(cap.number(0.0, 2**20, above=True) for cap in items.items(MAX_BUCKETS, min_items=1))
@@ -260,6 +263,8 @@ def _ddp(value: Value) -> Ddp:
         layout_bytes=_nullable(members, "layout_bytes", sizes),
         projected_from=_nullable(members, "projected_from", sizes),
         evidence=_nullable(members, "evidence", _evidence),
+        projection_loss=_nullable(members, "projection_loss", lambda loss: loss.number(0.0, MAX_RATIO)),
+        **{name: _nullable(members, name, Value.text) for name in texts},
     )
 
 

@@ -125,8 +125,10 @@ def describe_plan(plan: Plan) -> str:
             f"  the default against itself won {rate:.0f} % of {certificate.num_null_trials} trials "
             f"(at most {high:.0f} % with 95 % confidence)"
         )
-    if plan.ddp and plan.ddp.bucket_caps_mb:
-        parts.append("DDP buckets: " + ", ".join(f"{cap:g} MiB" for cap in plan.ddp.bucket_caps_mb))
+    if plan.ddp is not None:
+        from topotune.report.step import describe_buckets
+
+        parts.append(describe_buckets(plan.ddp))
     parts.extend(f"warning: {warning}" for warning in plan.warnings)
     return "\n".join(parts)
 
@@ -309,7 +311,12 @@ def describe_comparison(document: dict[str, Any]) -> str:
         for row in document["rows"]
     ]
     header = ["message size", "default", "plan", "ratio", "95 % interval", "samples", "the plan is"]
-    parts = [align(header, rows, left=(0, 6)), *(f"warning: {warning}" for warning in document["warnings"])]
+    parts = [align(header, rows, left=(0, 6))]
+    if "step" in document:
+        from topotune.report.step import describe_step
+
+        parts.append(describe_step(document["step"]))
+    parts.extend(f"warning: {warning}" for warning in document["warnings"])
     return "\n".join(parts)
 
 

@@ -11,9 +11,10 @@ from topotune.lazy import lazy_attributes
 if TYPE_CHECKING:
     from topotune.train.ddp import ddp_comm_hook, ddp_kwargs
     from topotune.train.process_group import ProcessGroupTopotune
+    from topotune.train.recording import record
     from topotune.train.source import use
 
-__all__ = ["ProcessGroupTopotune", "ddp_comm_hook", "ddp_kwargs", "use"]
+__all__ = ["ProcessGroupTopotune", "ddp_comm_hook", "ddp_kwargs", "record", "use"]
 
 __getattr__ = lazy_attributes(
     __name__,
@@ -21,6 +22,7 @@ __getattr__ = lazy_attributes(
         "ProcessGroupTopotune": "topotune.train.process_group",
         "ddp_comm_hook": "topotune.train.ddp",
         "ddp_kwargs": "topotune.train.ddp",
+        "record": "topotune.train.recording",
         "use": "topotune.train.source",
     },
 )

@@ -4,7 +4,7 @@ import inspect
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final
@@ -43,10 +43,8 @@ def ddp_kwargs() -> dict[str, Any]:
     if plan is None or plan.ddp is None or plan.ddp.bucket_caps_mb is None:
         return {}
     caps = plan.ddp.bucket_caps_mb
-    if len(caps) == 1:
-        return {"bucket_cap_mb": caps[0]}
-    if "bucket_cap_mb_list" in inspect.signature(DistributedDataParallel.__init__).parameters:
-        return {"bucket_cap_mb_list": list(caps)}
+    if expressible(caps):
+        return ddp_arguments(caps)
     if dist.get_rank() == 0:
         warnings.warn(
             f"topotune: the plan has {len(caps)} bucket sizes, and DDP of torch {torch.__version__} takes "
@@ -54,6 +52,29 @@ def ddp_kwargs() -> dict[str, Any]:
             stacklevel=2,
         )
     return {}
+
+
+def takes_cap_list() -> bool:
+    """Whether DDP of this torch takes a list of bucket sizes."""
+    return "bucket_cap_mb_list" in inspect.signature(DistributedDataParallel.__init__).parameters
+
+
+def expressible(caps_mb: Sequence[float]) -> bool:
+    """Whether DDP of this torch can be given these bucket sizes."""
+    return len(caps_mb) == 1 or takes_cap_list()
+
+
+def ddp_arguments(caps_mb: Sequence[float] | None) -> dict[str, Any]:
+    """Bucket sizes as DDP takes them: none, one (the first bucket's, too), or a list where there are several.
+
+    Args:
+        caps_mb: MiB, first bucket first; None for torch's own.
+    """
+    if caps_mb is None:
+        return {}
+    if len(caps_mb) == 1:
+        return {"bucket_cap_mb": caps_mb[0]}
+    return {"bucket_cap_mb_list": list(caps_mb)}
 
 
 def ddp_comm_hook(plan: Plan | str | os.PathLike[str] | None = None) -> Hook:

@@ -4,7 +4,7 @@ schema_version history of ``topotune/comparison``: 1 is the first.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
@@ -157,7 +157,12 @@ def compare_plan(
 
 
 def comparison_to_document(
-    rows: Sequence[ComparisonRow], *, num_ranks: int, plan: str, warnings: Sequence[str]
+    rows: Sequence[ComparisonRow],
+    *,
+    num_ranks: int,
+    plan: str,
+    warnings: Sequence[str],
+    step: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The JSON document.
 
@@ -166,8 +171,9 @@ def comparison_to_document(
         num_ranks: of the group.
         plan: where the plan came from.
         warnings: one line each.
+        step: a training step under the plan against one without; None where none was compared.
     """
-    return {
+    document = {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
         "plan": plan,
@@ -177,6 +183,9 @@ def comparison_to_document(
         "rows": [{**asdict(row), "ratio_ci": list(row.ratio_ci)} for row in rows],
         "warnings": list(warnings),
     }
+    if step is not None:
+        document["step"] = dict(step)
+    return document
 
 
 def _left_out(size: int, budget_s: float) -> str:

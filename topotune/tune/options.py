@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Self
 
 from topotune.errors import UsageError
+from topotune.step.gradients import MAX_BACKWARD_S, Gradients, load_gradients
+from topotune.step.models import resnet50, typical_transformer
 from topotune.tune.confirm import ELEMENT_BYTES
 from topotune.units import MIB, parse_sizes
 
@@ -13,6 +15,69 @@ DEFAULT_BUDGET_S: Final = 60.0
 DEFAULT_MIN_GAIN: Final = 0.02
 DEFAULT_SIZES: Final = parse_sizes("1K:64M:4")
 _LARGEST_BYTES: Final = 4096 * MIB
+COMPUTES: Final = ("matmul", "sleep")
+"""What an emulated backward does on the job's threads: multiply matrices, or wait."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepOptions:
+    """Which training step is measured; with neither a file nor a number it is ResNet-50's.
+
+    Attributes:
+        gradients_path: a file of recorded gradients, read by rank 0.
+        num_parameters: of a typical transformer, where there is no file.
+        backward_s: length of the backward; None takes the recorded one, or where nothing was recorded what
+            the default's exchange takes.
+        compute: what the emulated backward does: ``matmul``, or ``sleep``.
+
+    Raises:
+        UsageError: both a file and a number, or a value out of its range.
+    """
+
+    gradients_path: str | None = None
+    num_parameters: int | None = None
+    backward_s: float | None = None
+    compute: str = "matmul"
+
+    def __post_init__(self) -> None:
+        if self.gradients_path is not None and self.num_parameters is not None:
+            raise UsageError(
+                f"gradients are either those of {self.gradients_path} or of a typical model of "
+                f"{self.num_parameters} parameters",
+                hint="leave --gradients or --params out",
+            )
+        if self.num_parameters is not None:
+            typical_transformer(self.num_parameters)
+        if self.backward_s is not None and not 0 < self.backward_s <= MAX_BACKWARD_S:
+            raise UsageError(f"a backward of {self.backward_s:g} s is none", hint="write --backward 150ms")
+        if self.compute not in COMPUTES:
+            raise UsageError(f"--compute {self.compute}: is neither {' nor '.join(COMPUTES)}")
+
+    def gradients(self) -> Gradients:
+        """The gradients; their backward is still to be chosen where they are not timed.
+
+        Raises:
+            InputFileError: the file cannot be read, or is none of gradients.
+        """
+        if self.gradients_path is not None:
+            found = load_gradients(self.gradients_path)
+        elif self.num_parameters is not None:
+            found = typical_transformer(self.num_parameters)
+        else:
+            found = resnet50()
+        return found if self.backward_s is None else found.with_backward(self.backward_s)
+
+    @classmethod
+    def from_payload(cls, payload: Mapping[str, Any] | None) -> Self | None:
+        """Options out of a worker's payload: the names above; None where no step is to be measured.
+
+        Raises:
+            UsageError: a value out of its range, a name that is no option.
+        """
+        if payload is None:
+            return None
+        _check_names(cls, payload)
+        return cls(**payload)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,6 +93,7 @@ class TuneOptions:
         backend: the collective library of the job; gloo is the one that can be tuned.
         journal_path: where the journal is written (by rank 0); None keeps none.
         resume: whether to go on with the run whose journal stands there.
+        step: the training step to choose buckets for; None chooses none.
 
     Raises:
         UsageError: a value out of its range.
@@ -40,6 +106,7 @@ class TuneOptions:
     backend: str = "gloo"
     journal_path: str | None = None
     resume: bool = False
+    step: StepOptions | None = None
 
     def __post_init__(self) -> None:
         _check_budget(self.budget_s)
@@ -67,9 +134,9 @@ class TuneOptions:
             UsageError: a value out of its range, a name that is no option.
         """
         named = dict(payload)
-        sizes = named.pop("sizes", None)
+        sizes, step = named.pop("sizes", None), StepOptions.from_payload(named.pop("step", None))
         _check_names(cls, named)
-        return cls(**named, sizes=DEFAULT_SIZES if sizes is None else tuple(sizes))
+        return cls(**named, sizes=DEFAULT_SIZES if sizes is None else tuple(sizes), step=step)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,6 +148,7 @@ class CompareOptions:
         sizes: message sizes in bytes; None takes ends and middles of the plan's rows, and the usual sizes.
         budget_s: about how long the measuring may take; each size gets its fewest rounds even beyond it.
         seed: of every random choice.
+        step: the training step to compare, too; None compares none.
 
     Raises:
         UsageError: a value out of its range.
@@ -90,6 +158,7 @@ class CompareOptions:
     sizes: tuple[int, ...] | None = None
     budget_s: float = 30.0
     seed: int = 0
+    step: StepOptions | None = None
 
     def __post_init__(self) -> None:
         _check_budget(self.budget_s)
@@ -105,9 +174,9 @@ class CompareOptions:
             UsageError: a value out of its range, a name that is no option.
         """
         named = dict(payload)
-        sizes = named.pop("sizes", None)
+        sizes, step = named.pop("sizes", None), StepOptions.from_payload(named.pop("step", None))
         _check_names(cls, named)
-        return cls(**named, sizes=None if sizes is None else tuple(sizes))
+        return cls(**named, sizes=None if sizes is None else tuple(sizes), step=step)
 
 
 def _check_names(options: type, named: Mapping[str, Any]) -> None:

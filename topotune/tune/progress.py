@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Phase = Literal["links", "pilot", "search", "conditions", "confirm", "null trials", "done"]
+Phase = Literal["links", "pilot", "search", "conditions", "confirm", "null trials", "step", "done"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

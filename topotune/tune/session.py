@@ -7,8 +7,8 @@ rank 0 alone decides, and tells the others what to run. Payloads and results are
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -49,8 +49,10 @@ from topotune.tune.journal import ENDED
 from topotune.tune.opening import Record
 from topotune.tune.options import CompareOptions, TuneOptions
 from topotune.tune.pipeline import Choice, choose_rows
-from topotune.tune.progress import OnProgress, Progress
+from topotune.tune.progress import OnProgress, Phase, Progress
 from topotune.tune.sampling import Sampling
+from topotune.tune.step_ranks import StepRanks
+from topotune.tune.step_session import ROWS_SHARE, compared_step, rows_progress, with_buckets
 from topotune.tune.timing import Station, TorchBench
 from topotune.tune.trial import DEFAULT
 from topotune.tune.world import World, joined_world
@@ -91,9 +93,13 @@ def tune_worker(
     """
     options = TuneOptions.from_payload(payload)
     # The journal is closed last: what was lost is noted in it while the world is left.
-    with ExitStack() as stack, joined_world(None, on_network, say) as world:
+    with (
+        ExitStack() as stack,
+        joined_world(None, on_network, say) as world,
+        closing(_step_ranks(world)) as steps,
+    ):
         started_s = time.perf_counter()
-        plan = _tune(world, options, started_s, on_progress, stack)
+        plan = _tune(world, steps, options, started_s, on_progress, stack)
     return None if plan is None else plan_to_document(plan)
 
 
@@ -119,7 +125,7 @@ def compare_worker(
         RunError: ranks could not be timed, or the plan computes something else.
     """
     options = CompareOptions.from_payload(payload)
-    with joined_world(options.plan_path, on_network, say) as world:
+    with joined_world(options.plan_path, on_network, say) as world, closing(_step_ranks(world)) as steps:
         started_s = time.perf_counter()
         agreement = world.planned.agreement
         assert agreement is not None
@@ -129,28 +135,38 @@ def compare_worker(
             )
         table = find_group(agreement.plan, agreement.shape())
         rows = () if table is None or table.allreduce is None else table.allreduce
-        station = _station(world)
+        station = _station(world, steps)
         if world.rank != 0:
             _follow(world, station)
             return None
         bench = TorchBench(station, started_s=started_s)
         sampling = Sampling(bench=bench, rng=np.random.default_rng(options.seed))
         with _told_to_all(world, bench):
+            gradients = None if options.step is None else options.step.gradients()
             found, warnings = compare_plan(
                 sampling,
                 rows,
-                options,
+                options if options.step is None else replace(options, budget_s=ROWS_SHARE * options.budget_s),
                 algorithm_at=lambda size: find_row(rows, size).algorithm if rows else "default",
             )
+            step = None
+            if gradients is not None:
+                step, step_warnings = compared_step(agreement.plan, rows, gradients, options, bench)
+                warnings += step_warnings
         bench.end()
         warnings = [*([agreement.warning] if agreement.warning else []), *warnings]
         return comparison_to_document(
-            found, num_ranks=world.num_ranks, plan=options.plan_path, warnings=warnings
+            found, num_ranks=world.num_ranks, plan=options.plan_path, warnings=warnings, step=step
         )
 
 
 def _tune(
-    world: World, options: TuneOptions, started_s: float, on_progress: OnProgress, stack: ExitStack
+    world: World,
+    steps: StepRanks,
+    options: TuneOptions,
+    started_s: float,
+    on_progress: OnProgress,
+    stack: ExitStack,
 ) -> Plan | None:
     report = on_progress if world.rank == 0 else lambda _progress: None
     messages = Messages(world.private.group)
@@ -170,12 +186,13 @@ def _tune(
     if journal is not None:
         world.watch.on_loss(lambda loss: journal.note("lost", loss.to_json()))
     model, warnings = _link_model(world, options, started_s, report, record)
-    station = _station(world)
+    station = _station(world, steps)
     if world.rank != 0:
         _follow(world, station)
         return None
     bench = TorchBench(station, started_s=started_s - past.elapsed_s)
     with _told_to_all(world, bench):
+        gradients = None if options.step is None else options.step.gradients()
         arrangement = Arrangement.of(model, numa_of_rank)
         bench.arrange(arrangement.rank_order)
         if journal is not None:
@@ -184,11 +201,11 @@ def _tune(
         sampling = Sampling(bench=bench, rng=np.random.default_rng(options.seed), journal=journal, past=past)
         choice = choose_rows(
             sampling,
-            options,
+            options if gradients is None else replace(options, budget_s=ROWS_SHARE * options.budget_s),
             arrangement.candidates(),
             predicted_s=arrangement.predictor(options.sizes),
             limit=_limit(model),
-            on_progress=report,
+            on_progress=report if gradients is None else rows_progress(report, options.budget_s),
         )
         if num_finished:
             warnings += (
@@ -196,6 +213,10 @@ def _tune(
                 "what confirms the rows was measured in this launch alone",
             )
         plan = _plan(world, options, arrangement, fingerprint, choice, warnings, bench.now_s())
+        if gradients is not None:
+            report(_progress("step", bench.now_s(), options.budget_s))
+            plan = with_buckets(plan, gradients, options, bench)
+            report(_progress("done", bench.now_s(), options.budget_s))
         if journal is not None:
             journal.note(ENDED, {"plan": plan_to_document(plan)})
     bench.end()
@@ -225,8 +246,14 @@ def _follow(world: World, station: Station) -> None:
         raise error
 
 
-def _station(world: World) -> Station:
-    return Station(world.planned, world.raw, world.private, world.nodes.node_of_rank)
+def _station(world: World, steps: StepRanks) -> Station:
+    station = Station(world.planned, world.raw, world.private, world.nodes.node_of_rank)
+    station.serve("step", steps.do)
+    return station
+
+
+def _step_ranks(world: World) -> StepRanks:
+    return StepRanks(world.planned, world.raw, Messages(world.private.group), world.nodes.node_of_rank)
 
 
 def _link_model(
@@ -240,13 +267,7 @@ def _link_model(
 
     def share(done: float) -> None:
         passed_s = time.perf_counter() - started_s
-        report(
-            Progress(
-                phase="links",
-                done=min(1.0, passed_s / options.budget_s),
-                seconds_left=max(0.0, options.budget_s - passed_s),
-            )
-        )
+        report(_progress("links", passed_s, options.budget_s))
 
     measurement = measure_links(
         world.private.group,
@@ -261,6 +282,12 @@ def _link_model(
     if world.rank != 0:  # which alone needs more than the measuring; and ranks may outnumber cores
         return None, ()
     return fit_links(measurement, seed=options.seed), measurement.warnings
+
+
+def _progress(phase: Phase, passed_s: float, budget_s: float) -> Progress:
+    return Progress(
+        phase=phase, done=min(1.0, passed_s / budget_s), seconds_left=max(0.0, budget_s - passed_s)
+    )
 
 
 def _flow_time(world: World, options: TuneOptions) -> FlowTime | None:

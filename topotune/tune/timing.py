@@ -27,7 +27,7 @@ benchmarking is still not as easy as you think", TPDS 2016.
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -99,6 +99,11 @@ class Station:
         self._backward: tuple[int, Backward] | None = None
         self._sent: tuple[torch.Tensor, ...] = ()
         self._built: set[Candidate] = set()
+        self._others: dict[str, Callable[[Mapping[str, Any]], Any]] = {}
+
+    def serve(self, name: str, do: Callable[[Mapping[str, Any]], Any]) -> None:
+        """Have commands of this name carried out by a function; on all ranks, before the first of them."""
+        self._others[name] = do
 
     def follow(self) -> TopotuneError | None:
         """Do what rank 0 commands until it commands to end; with what it gave up, if it did."""
@@ -142,6 +147,8 @@ class Station:
             order = command["rank_order"]
             self._planned.rank_order = None if order is None else tuple(order)
             return None
+        if command["do"] in self._others:
+            return self._others[command["do"]](command)
         assert command["do"] == "block", command["do"]
         return self._run(Block.from_json(command["block"]), command["scheme"], command["batch"])
 
@@ -299,11 +306,11 @@ class TorchBench:
 
         Rank 0 decides, and tells the others: what was fitted may differ in its last bits from rank to rank.
         """
-        self._command({"do": "arrange", "rank_order": rank_order})
+        self.command({"do": "arrange", "rank_order": rank_order})
 
     def check(self, candidate: Candidate, message_bytes: int, *, limit_s: float | None) -> Check:
         """Run a candidate on known numbers through dispatch."""
-        found = self._command(
+        found = self.command(
             {
                 "do": "check",
                 "arm": candidate.to_json(),
@@ -317,13 +324,13 @@ class TorchBench:
     def run(self, block: Block) -> BlockTimes:
         """Run a block on all ranks."""
         if self.now_s() - self._synced_s > _SYNC_EVERY_S:
-            self._clock_error_s = self._command({"do": "sync"})
+            self._clock_error_s = self.command({"do": "sync"})
             self._synced_s = self.now_s()
         scheme = block.scheme
         if self._clock_error_s > _CLOCK_SHARE * min(block.expected_s):
             scheme = "barrier"
         batch = self._batch(block.message_bytes) if block.condition == "backward" else 0
-        found = self._command({"do": "block", "block": block.to_json(), "scheme": scheme, "batch": batch})
+        found = self.command({"do": "block", "block": block.to_json(), "scheme": scheme, "batch": batch})
         times_s = np.full((len(block.orders), len(block.arms)), math.nan)
         if found["broken"] is not None:
             arm, why = found["broken"]
@@ -349,7 +356,8 @@ class TorchBench:
         self._station.tell({"do": "fail", "error": error_to_json(error)})
         return True
 
-    def _command(self, command: Mapping[str, Any]) -> Any:
+    def command(self, command: Mapping[str, Any]) -> Any:
+        """Have all ranks, this one among them, carry out a command; this one's result."""
         self._in_command = True
         self._station.tell(command)
         outcome = self._station.do(command)

@@ -1,0 +1,245 @@
+"""A training step under topotune against DDP's default on gloo, on an emulated cluster.
+
+    topotune lab 2x4 -- python benchmarks/step.py --profile 2x4 [--rounds 8] [-o step-2x4.json]
+    topotune lab 4x2 -- python benchmarks/step.py --profile 4x2
+
+Every rank of the cluster runs it. Real DDP exchanges ResNet-50's full list of gradients (or --params N, or
+--gradients FILE) in real buckets; the backward is emulated (--compute sleep: the nodes of a lab share this
+machine's cores, which a real cluster's would not; or matmul), and takes half of the time that the default's
+exchange does (--backward-share). Four ways to run the step take turns in random order:
+
+    default          gloo, torch's own buckets
+    algorithm        the plan's algorithm, torch's own buckets
+    buckets          gloo, the best buckets for gloo
+    both             the plan's algorithm, the best buckets for it
+
+Each is compared with the default in the same rounds: the ratio of medians with its 95 % interval. Beside it
+stand the step that the model predicts from the times of single allreduces, measured first, and, where
+--profile names the cluster, the step with these very buckets if each allreduce ran at the provable limit of
+the links. Without --plan, all sizes run --algorithm over the nodes' groups of ranks.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import topotune
+from topotune.bounds import NoBound, graph_allreduce_bound
+from topotune.execute.fingerprint import combine_facts, local_facts
+from topotune.lab import read_profile
+from topotune.lab.limit import line_rate_graph
+from topotune.links.messages import Messages
+from topotune.plan import Certificate, Context, Group, Plan, Row
+from topotune.step.bottleneck import bound_of_step
+from topotune.step.buckets import assign_buckets, layout_of, limits_of
+from topotune.step.curve import Curve
+from topotune.step.projection import layout_with, project
+from topotune.step.timeline import timeline_of
+from topotune.train.agreement import shape_of
+from topotune.train.ddp import takes_cap_list
+from topotune.tune.options import StepOptions
+from topotune.tune.statistics import compare_arms
+from topotune.tune.step_bench import StepBench, slowest
+from topotune.tune.step_ranks import StepRanks
+from topotune.tune.timing import Station, TorchBench
+from topotune.tune.world import World, joined_world
+from topotune.units import MIB, format_bytes, format_seconds, parse_bytes
+
+SIZES = ("64K", "1M", "4M", "12M")
+CONFIDENCE = 0.95
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--profile", help="the lab cluster that this runs on, for the limit of its links")
+    parser.add_argument(
+        "--plan", type=Path, help="a plan for this cluster (default: --algorithm at all sizes)"
+    )
+    parser.add_argument("--algorithm", default="shm_hierarchical", help="over the nodes' groups of ranks")
+    parser.add_argument("--rounds", type=int, default=8, help="of the four ways (default 8, at least 6)")
+    parser.add_argument("--backward-share", type=float, default=0.5, help="of the exchange (default 0.5)")
+    parser.add_argument("--compute", choices=("matmul", "sleep"), default="sleep")
+    parser.add_argument("--gradients", help="a file of gradients (default: ResNet-50's)")
+    parser.add_argument("--params", type=int, help="of a typical transformer")
+    parser.add_argument("--sizes", default=",".join(SIZES), help="of single allreduces that are timed first")
+    parser.add_argument("--repeats", type=int, default=3, help="of each of them (default 3)")
+    parser.add_argument("-o", "--output", type=Path, help="write all samples, as JSON")
+    options = parser.parse_args()
+    step = StepOptions(
+        gradients_path=options.gradients, num_parameters=options.params, compute=options.compute
+    )
+    plan = None if options.plan is None else str(options.plan)
+    with joined_world(plan) as world, closing(step_ranks(world)) as ranks:
+        station = Station(world.planned, world.raw, world.private, world.nodes.node_of_rank)
+        station.serve("step", ranks.do)
+        station.serve("time", lambda command: time_allreduces(world, command["sizes"], command["repeats"]))
+        if world.rank != 0:
+            station.follow()
+            return
+        bench = TorchBench(station, started_s=perf_counter())
+        document = measure(options, step, bench, world)
+        bench.end()
+    print(describe(document), flush=True)
+    if options.output is not None:
+        options.output.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def step_ranks(world: World) -> StepRanks:
+    return StepRanks(world.planned, world.raw, Messages(world.private.group), world.nodes.node_of_rank)
+
+
+def time_allreduces(world: World, sizes: Sequence[int], repeats: int) -> dict[str, list[list[float]]]:
+    """Seconds of single allreduces on both groups, slowest rank's; by way, size, repeat. On all ranks."""
+    messages = Messages(world.private.group)
+    taken: dict[str, list[list[float]]] = {"default": [], "plan": []}
+    for size in sizes:
+        tensor = torch.zeros(size // 4)
+        times: dict[str, list[float]] = {"default": [], "plan": []}
+        for _ in range(repeats + 1):  # the first one makes connections and memory
+            for way, group in (("default", world.raw), ("plan", world.planned)):
+                messages.barrier()
+                start_s = perf_counter()
+                dist.all_reduce(tensor, group=group)
+                mine_s = perf_counter() - start_s
+                times[way].append(max(time_s for (time_s,) in messages.gather_numbers(mine_s)))
+        for way in taken:
+            taken[way].append(times[way][1:])
+    return taken
+
+
+def measure(
+    options: argparse.Namespace, step: StepOptions, bench: TorchBench, world: World
+) -> dict[str, Any]:
+    """Rank 0's part: all decisions."""
+    steps = StepBench(bench.command, step.compute, np.random.default_rng(0))
+    if options.plan is None:
+        steps.adopt(plan_of(world, options.algorithm))
+    sizes = [parse_bytes(size) for size in options.sizes.split(",")]
+    times = bench.command({"do": "time", "sizes": sizes, "repeats": options.repeats})
+    curves = {
+        way: Curve(tuple(sizes), tuple(float(np.median(repeats)) for repeats in by_size))
+        for way, by_size in times.items()
+    }
+    gradients = step.gradients()
+    own = layout_of(gradients.gradients, assign_buckets(gradients.gradients, limits_of(None)))
+    exchange_s = sum(curves["default"].time_s(num_bytes) for num_bytes in own)
+    gradients = gradients.with_backward(options.backward_share * exchange_s)
+    steps.begin(gradients)
+    takes_list = takes_cap_list()
+    best = {way: project(gradients, curve, takes_list=takes_list).best for way, curve in curves.items()}
+    ways = {
+        "default": ("raw", "default", None),
+        "algorithm": ("plan", "plan", None),
+        "buckets": ("raw", "default", best["default"].caps_mb),
+        "both": ("plan", "plan", best["plan"].caps_mb),
+    }
+    alone = steps.stand("alone", "alone")
+    for name, (way, _, caps) in ways.items():
+        stand = steps.stand(name, way, caps)
+        expected = layout_with(gradients, curves["default"], caps).layout_bytes
+        assert stand.layout_bytes == expected, f"{name}: {stand.layout_bytes}, not {expected}"
+    taken = steps.rounds(tuple(ways), max(6, options.rounds))
+    limit = None
+    if options.profile is not None:
+        graph = line_rate_graph(read_profile(options.profile))
+        limit = None if graph is None else graph_allreduce_bound(graph)
+    rows = []
+    for name, (_, curve, caps) in ways.items():
+        layout = layout_with(gradients, curves[curve], caps)
+        compared = compare_arms(
+            slowest(taken["default"]), slowest(taken[name]), confidence=CONFIDENCE, seed=0
+        )
+        limit_s = None
+        if limit is not None and not isinstance(limit, NoBound):
+            limit_s = timeline_of(gradients, layout.buckets, limit.time_s).step_s
+        rows.append(
+            {
+                "way": name,
+                "median_s": compared.median_s,
+                "ratio": compared.ratio,
+                "ratio_ci": [compared.low, compared.high],
+                "predicted_s": layout.step_s,
+                "limit_s": limit_s,
+                "layout_bytes": list(layout.layout_bytes),
+                "samples_s": slowest(taken[name]).tolist(),
+            }
+        )
+    bound = bound_of_step(rows[0]["median_s"], alone.by_rank_s, own, curves["default"])
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "profile": options.profile,
+        "plan": "plan" if options.plan is not None else options.algorithm,
+        "num_ranks": world.num_ranks,
+        "gradients": gradients.in_words(),
+        "backward_s": gradients.backward_s,
+        "compute": step.compute,
+        "sizes": sizes,
+        "allreduce_s": times,
+        "bound": bound.text,
+        "rows": rows,
+        "torch": torch.__version__,
+        "topotune": topotune.__version__,
+    }
+
+
+def plan_of(world: World, algorithm: str) -> Plan:
+    """One algorithm at all sizes, over the ranks of each node."""
+    nodes = world.nodes.node_of_rank
+    groups = [[rank for rank, node in enumerate(nodes) if node == one] for one in sorted(set(nodes))]
+    params = {"groups": groups} if "hierarchical" in algorithm else {}
+    row = Row(min_bytes=0, max_bytes=None, algorithm=algorithm, params=params, no_bound_reason="a benchmark")
+    return Plan(
+        groups=(Group(shape=shape_of(range(world.num_ranks), nodes), allreduce=(row,)),),
+        fingerprint=combine_facts([local_facts("gloo")] * world.num_ranks, nodes),
+        certificate=Certificate(
+            method="none", num_comparisons=0, correction="none", confidence=CONFIDENCE, min_gain=0.0
+        ),
+        context=Context(
+            created="2026-01-01T00:00:00Z",
+            topotune_version=topotune.__version__,
+            seed=0,
+            budget_s=1.0,
+            elapsed_s=1.0,
+        ),
+    )
+
+
+def describe(document: dict[str, Any]) -> str:
+    lines = [
+        f"{document['profile'] or 'here'}, {document['num_ranks']} ranks, {document['plan']}; "
+        f"{document['gradients']}, emulated by {document['compute']}",
+        f"the default is {document['bound']}",
+        f"{'way':<10} {'step':>9} {'ratio':>6}  {'95 % interval':<14} {'model':>9} {'limit':>9}  buckets",
+    ]
+    for row in document["rows"]:
+        low, high = row["ratio_ci"]
+        limit = "–" if row["limit_s"] is None else format_seconds(row["limit_s"])
+        layout = row["layout_bytes"]
+        shown = ", ".join(f"{num_bytes / MIB:.1f}" for num_bytes in layout[:12])
+        lines.append(
+            f"{row['way']:<10} {format_seconds(row['median_s']):>9} {row['ratio']:>6.2f}  "
+            f"{f'{low:.2f} … {high:.2f}':<14} {format_seconds(row['predicted_s']):>9} {limit:>9}  "
+            f"{len(layout)}: {shown}{' …' if len(layout) > 12 else ''} MiB"
+        )
+    largest = document["sizes"][-1]
+    default, plan = (np.median(document["allreduce_s"][way][-1]) for way in ("default", "plan"))
+    lines.append(
+        f"one allreduce of {format_bytes(largest)}: {format_seconds(default)} by default, "
+        f"{format_seconds(plan)} under the plan; {len(document['rows'][0]['samples_s'])} rounds"
+    )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""The training step's part in ``tune`` and ``compare``, on rank 0: with what options, and how long."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from topotune.plan import Plan, Row
+from topotune.step.gradients import Gradients
+from topotune.train.ddp import expressible, takes_cap_list
+from topotune.tune.options import CompareOptions, TuneOptions
+from topotune.tune.progress import OnProgress, Progress
+from topotune.tune.step_bench import StepBench
+from topotune.tune.step_choice import choose_buckets, compare_steps
+from topotune.tune.timing import TorchBench
+
+ROWS_SHARE: Final = 0.7
+"""Of the budget, where a training step is measured, too: what the rows may take."""
+
+_STEP_ENDS: Final = 0.97
+
+
+def rows_progress(report: OnProgress, budget_s: float) -> OnProgress:
+    """For the rows' part of a run that goes on with a step: their share of the whole; they end nothing."""
+
+    def on_progress(now: Progress) -> None:
+        if now.phase != "done":
+            later_s = (1 - ROWS_SHARE) * budget_s
+            report(replace(now, done=ROWS_SHARE * now.done, seconds_left=now.seconds_left + later_s))
+
+    return on_progress
+
+
+def with_buckets(plan: Plan, gradients: Gradients, options: TuneOptions, bench: TorchBench) -> Plan:
+    """The plan with DDP's buckets, chosen in what is left of the budget.
+
+    Args:
+        plan: with its rows.
+        gradients: of the job.
+        options: of the run; with a step.
+        bench: of rank 0.
+    """
+    assert options.step is not None
+    choice = choose_buckets(
+        StepBench(bench.command, options.step.compute, np.random.default_rng(options.seed)),
+        plan,
+        gradients,
+        takes_list=takes_cap_list(),
+        min_gain=options.min_gain,
+        seed=options.seed,
+        now_s=bench.now_s,
+        deadline_s=_STEP_ENDS * options.budget_s,
+    )
+    return replace(
+        plan,
+        ddp=choice.ddp,
+        context=replace(plan.context, elapsed_s=bench.now_s()),
+        warnings=(*plan.warnings, *choice.warnings),
+    )
+
+
+def compared_step(
+    plan: Plan, rows: Sequence[Row], gradients: Gradients, options: CompareOptions, bench: TorchBench
+) -> tuple[dict[str, Any] | None, list[str]]:
+    """A step under the plan against one without, as JSON; and warnings.
+
+    Args:
+        plan: in use by the ``topotune`` group.
+        rows: its table for these ranks.
+        gradients: of the job.
+        options: of the comparison; with a step.
+        bench: of rank 0.
+    """
+    assert options.step is not None
+    caps = None if plan.ddp is None else plan.ddp.bucket_caps_mb
+    return compare_steps(
+        StepBench(bench.command, options.step.compute, np.random.default_rng(options.seed)),
+        rows,
+        gradients,
+        # What a job under the plan gets.
+        caps_mb=caps if caps is not None and expressible(caps) else None,
+        seed=options.seed,
+        now_s=bench.now_s,
+        deadline_s=options.budget_s,
+    )
