@@ -45,7 +45,7 @@ def predictions(prediction: Prediction) -> pd.DataFrame:
 
 
 def optima(result: OptimumResult) -> pd.DataFrame:
-    """One row a collective: the best rates, and what holds them back."""
+    """One row a collective: the best rates, and what holds them back; allreduce also where switches add."""
     found = result.optima
     return frame(
         ("collective", "algbw_bytes_per_s", "busbw_bytes_per_s", "exact", "bottleneck", "num_in_cut"),
@@ -55,7 +55,9 @@ def optima(result: OptimumResult) -> pd.DataFrame:
                 ("allreduce", found.allreduce),
                 ("allgather", found.allgather),
                 ("reduce_scatter", found.reduce_scatter),
+                ("allreduce, switches adding", found.allreduce_in_network),
             )
+            if one is not None
         ),
     )
 
