@@ -34,6 +34,14 @@ def export(
         str | None,
         typer.Option("--for", metavar="VERSION", help="The program's version.  [default: the newest known]"),
     ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            "--dtype",
+            metavar="TYPE",
+            help="Of gradients as they are reduced, where elements are counted: fp32, fp16, bf16.",
+        ),
+    ] = None,
     output: Output = None,
     force: Force = False,
     as_json: Json = False,
@@ -56,10 +64,12 @@ def export(
             raise UsageError(
                 f"--node {node}: {file} is a plan, which is for all nodes", hint="leave --node out"
             )
-        exported, how_to_use = _export_plan(file, to, version, output)
+        exported, how_to_use = _export_plan(file, to, version, dtype, output)
     else:
         if version is not None:
             raise UsageError(f"--for {version}: {file} is a topology", hint="only plans are for versions")
+        if dtype is not None:
+            raise UsageError(f"--dtype {dtype}: {file} is a topology", hint="only plans have gradients")
         exported, how_to_use = _export_topology(file, to, node), None
     for warning in exported.warnings:
         print(f"warning: {warning}", file=sys.stderr)
@@ -96,13 +106,18 @@ def _list_formats(as_json: bool) -> None:
             print(f"  {name:18} {summary}")
 
 
-def _export_plan(file: Path, to: str, version: str | None, output: Path | None) -> "tuple[Exported, str]":
+def _export_plan(
+    file: Path, to: str, version: str | None, dtype: str | None, output: Path | None
+) -> "tuple[Exported, str]":
     from topotune.plan import load_plan
     from topotune.plan.exports import ExportOptions, find_target
     from topotune.topology.formats.exporting import Exported
 
     target = find_target(to)
-    translated = target.from_plan(load_plan(file), ExportOptions(version=version))
+    if dtype is not None and not target.counts_elements:
+        raise UsageError(f"--dtype {dtype}: {to} does not count elements", hint="leave --dtype out")
+    options = ExportOptions(version=version, dtype=dtype, plan_path=str(file.resolve()))
+    translated = target.from_plan(load_plan(file), options)
     place = "FILE" if output is None else str(output)
     return Exported(target.write(translated.document), translated.warnings), target.how_to_use(place)
 

@@ -7,7 +7,20 @@ from typing import Final
 from topotune.errors import UsageError
 from topotune.plan.exports.target import Target
 
-MODULES: Final[Mapping[str, str]] = {}
+MODULES: Final[Mapping[str, str]] = {
+    "torch": "torch_ddp",
+    "horovod": "horovod",
+    "horovod-env": "horovod_env",
+    "deepspeed": "deepspeed",
+    "megatron": "megatron",
+    "accelerate": "accelerate",
+    "sagemaker": "sagemaker",
+    "azureml": "azureml",
+    "slurm": "slurm",
+    "kubernetes": "kubernetes",
+    "tensorflow": "tensorflow",
+    "xla": "xla",
+}
 """Target → its module in this room, in the order of ``--to list``."""
 
 
