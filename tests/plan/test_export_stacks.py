@@ -1,6 +1,7 @@
 """Exports to training stacks and launchers: what they write, that it is read back, and what they refuse."""
 
 import json
+from pathlib import Path
 
 import export_plans
 import pytest
@@ -129,6 +130,13 @@ def test_every_target_names_its_versions_and_how_it_is_used(target):
     assert found.name == target
     assert " to " in found.versions
     assert "a.file" in found.how_to_use("a.file") or target in ("horovod-env",)
+
+
+def test_the_page_on_frameworks_names_every_target_with_its_versions():
+    page = (Path(__file__).parents[2] / "docs" / "frameworks.md").read_text()
+    for target in STACKS:
+        assert f"`{target}`" in page
+        assert find_target(target).versions in page
 
 
 BROKEN = ("", "{", "[]", '{"unknown": 1}', "a: &x [*x]", "A=B=C D", "export XLA_FLAGS=$(id)", "\x00")

@@ -87,7 +87,7 @@ def how_to_use(path: str) -> str:
     """Lines of a shell and prose."""
     return (
         f"merge {path} into the job's YAML and put plan.json into its code folder:\n"
-        f"  yq eval-all '. as $item ireduce ({{}}; . * $item)' job.yml {path} > tuned.yml\n"
+        f"  yq -y -s '.[0] * .[1]' job.yml {path} > tuned.yml   # the yq of Debian and PyPI\n"
         "  az ml job create --file tuned.yml"
     )
 
