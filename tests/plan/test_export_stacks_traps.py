@@ -111,6 +111,22 @@ def test_torus_is_written_only_where_nccl_was_measured_so_and_the_version_has_it
     assert ("HOROVOD_TORUS_ALLREDUCE=1" in text_of("horovod-env", plan, options)) == is_written
 
 
+@pytest.mark.parametrize("change", ["gloo", "order of ranks", "one node", "unequal nodes"])
+def test_two_levels_of_others_are_not_nccls(change):
+    document = gpu_document(32)
+    hard = document["fingerprint"]["hard"]
+    if change == "gloo":
+        hard |= {"backend": "gloo", "collective_library": "gloo (torch 2.13)"}
+    elif change == "order of ranks":
+        document["rank_order"] = [0, 1, 3, 2]
+    elif change == "one node":
+        hard["ranks_per_node"] = [4]
+    else:
+        hard["ranks_per_node"] = [3, 1]
+    assert "torus" not in text_of("horovod", make(document))
+    assert xla.TWO_LEVEL not in text_of("xla", make(document))
+
+
 def test_two_levels_that_are_not_the_nodes_are_none_for_other_programs():
     document = gpu_document(32)
     document["groups"][0]["allreduce"][1]["params"] = {"groups": [[0, 2], [1, 3]]}
