@@ -225,12 +225,12 @@ def test_the_users_own_xla_flags_stand_last_and_so_win(tmp_path):
 # SageMaker
 
 
-def nccl_target() -> Target:
+def target_of(variables: dict[str, str]) -> Target:
     return Target(
-        name="of-nccl",
+        name="of-a-test",
         summary="a target that is environment only",
-        versions="NCCL 1 to 2",
-        from_plan=lambda plan, options: Translated(document=OF_NCCL),
+        versions="Test 1 to 2",
+        from_plan=lambda plan, options: Translated(document=variables),
         write=str,
         read=lambda text, source: text,
         environment=lambda document: document,
@@ -239,13 +239,23 @@ def nccl_target() -> Target:
 
 
 def test_variables_that_sagemakers_launchers_override_are_never_written(monkeypatch):
-    monkeypatch.setattr(job_environment, "targets", lambda: (nccl_target(),))
+    monkeypatch.setattr(job_environment, "targets", lambda: (target_of(OF_NCCL),))
     for name in ("cpu", "default", "gpu"):
         text = text_of("sagemaker", PLANS[name])
         assert not any(variable in text for variable in OF_NCCL)
         said = warnings_of("sagemaker", PLANS[name])
         assert any(sentence.startswith("FI_PROVIDER, NCCL_ALGO, NCCL_BUFFSIZE, ") for sentence in said)
     assert "NCCL_PROTO" in text_of("kubernetes", PLANS["gpu"])  # where it is the job's to say
+
+
+def test_values_that_would_be_several_options_of_mpirun_are_not_written(monkeypatch):
+    variables = {"A_RULE": "1 -x LD_PRELOAD=b", "ANOTHER": "1;2", "PLAIN": "1:0-64"}
+    monkeypatch.setattr(job_environment, "targets", lambda: (target_of(variables),))
+    document = json.loads(text_of("sagemaker", PLANS["default"]))
+    assert document["environment"] == {"PLAIN": "1:0-64"}
+    assert document["distribution"]["mpi"]["custom_mpi_options"] == "-x PLAIN=1:0-64"
+    said = warnings_of("sagemaker", PLANS["default"])
+    assert [sentence.split(":")[0] for sentence in said[:2]] == ["A_RULE", "ANOTHER"]
 
 
 @pytest.mark.parametrize("variable", OF_NCCL)

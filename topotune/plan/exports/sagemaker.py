@@ -13,6 +13,7 @@ one that is written, ``ddp_bucket_cap_mb``, is that of Hugging Face's Trainer: w
 it would not hand on.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,6 +29,9 @@ from topotune.plan.exports.versions import Versions
 
 VERSIONS: Final = Versions(program="SageMaker Python SDK", oldest=(2, 100), newest=(2, 250))
 _NEVER: Final = ("NCCL_", "FI_", "RDMAV_")
+_PLAIN: Final = re.compile(r"[\w./,:=@%+-]*", re.ASCII)
+"""Values that stay one word wherever mpirun's options are cut or joined."""
+
 _PLAN_PATH: Final = "/opt/ml/code/plan.json"
 _BUCKET: Final = "ddp_bucket_cap_mb"
 _NOT_HANDED_ON_MB: Final = 25
@@ -53,7 +57,7 @@ class EstimatorArguments:
     def __post_init__(self) -> None:
         for name, value in self.variables:
             assert not is_never_set(name), name
-            assert not any(character.isspace() for character in value), value
+            assert _PLAIN.fullmatch(value), value
 
     @property
     def distribution(self) -> dict[str, Any]:
@@ -82,7 +86,14 @@ def from_plan(plan: Plan, options: ExportOptions) -> Translated:
     num_ranks = equal_ranks_per_node(plan, "SageMaker")
     translation = job_environment(plan, _PLAN_PATH)
     warnings = list(translation.refusals)
-    kept = [variable for variable in translation.variables if not is_never_set(variable.name)]
+    free = [variable for variable in translation.variables if not is_never_set(variable.name)]
+    kept = [variable for variable in free if _PLAIN.fullmatch(variable.value)]
+    warnings += (
+        f"{variable.name}: not written, since SageMaker cuts mpirun's options at blanks and signs: "
+        f"{variable.value[:60]}"
+        for variable in free
+        if variable not in kept
+    )
     dropped = sorted({variable.name for variable in translation.variables if is_never_set(variable.name)})
     if dropped:
         warnings.append(
@@ -160,8 +171,8 @@ def _variables(environment: Value) -> dict[str, str]:
         if is_never_set(name):
             value.fail("is NCCL's or its network's, which SageMaker's launchers set")
         text = value.text()
-        if any(character.isspace() for character in text):
-            value.fail("has a blank, at which SageMaker cuts mpirun's options")
+        if not _PLAIN.fullmatch(text):
+            value.fail("has a blank or sign at which SageMaker cuts mpirun's options")
         variables[name] = text
     return variables
 
