@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from command_line import topotune
-from export_golden import FOLDER, OWN_SELECTION, PLAN
+from mpi_golden import FOLDER, OWN_SELECTION, PLAN
 
 from topotune.plan import file_bytes
 from topotune.schedule import ring, to_document

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from export_plans import alternating, plan_of
+from mpi_plans import alternating, plan_of
 
 from topotune.errors import RunError, UsageError
 from topotune.export_check import Observation, Verification, find_check, render_verification, watched

@@ -1,44 +1,108 @@
-"""Plans for tests of exports. A row is an algorithm, the first size beyond it, and its params if any."""
+"""Plans for the tests of exports to training stacks and launchers, and the files expected of them.
 
-import copy
+``python tests/plan/export_plans.py`` writes those files anew; they are reviewed as code.
+"""
+
+from pathlib import Path
+from typing import Any
 
 import plan_example
 
-from topotune.plan import plan_from_document
+from topotune.plan import Plan, plan_from_document
+from topotune.plan.exports import ExportOptions, catalog, find_target
+
+STACKS = (
+    "torch",
+    "horovod",
+    "horovod-env",
+    "deepspeed",
+    "megatron",
+    "accelerate",
+    "sagemaker",
+    "azureml",
+    "slurm",
+    "kubernetes",
+    "tensorflow",
+    "xla",
+)
+GOLDEN = Path(__file__).parent / "exports_expected"
+OPTIONS = ExportOptions(plan_path="/shared/plan.json")
+BETWEEN_NODES = {
+    "name": "between nodes",
+    "num_pairs": 8,
+    "latency_s": 1.5e-5,
+    "latency_ci_s": None,
+    "bandwidth_bytes_per_s": 21.5e9,
+    "bandwidth_ci_bytes_per_s": None,
+    "max_relative_error": None,
+}
 
 
-def plan_of(*rows, ranks_per_node=(4,), rank_order=None, groups=(), device_kind="cpu"):
-    """A plan whose world has these rows of allreduce; ``groups`` are further groups, as JSON."""
+def make(document: dict[str, Any]) -> Plan:
+    return plan_from_document(document, "the test's plan")
+
+
+def cpu_document() -> dict[str, Any]:
+    """Two nodes of two ranks on gloo; two bucket sizes, an order of ranks, an interface."""
+    return plan_example.example()
+
+
+def default_document() -> dict[str, Any]:
+    """Every default is kept."""
     document = plan_example.example()
-    same = set(ranks_per_node)
-    world = copy.deepcopy(document["groups"][0])
-    world["shape"] = {
-        "num_ranks": sum(ranks_per_node),
-        "num_nodes": len(ranks_per_node),
-        "ranks_per_node": ranks_per_node[0] if len(same) == 1 else 0,
-        "stride": 1,
+    table = [{"min_bytes": 0, "max_bytes": None, "algorithm": "default"}]
+    document["groups"] = [{"shape": document["groups"][0]["shape"], "allreduce": table}]
+    document |= {"ddp": None, "rank_order": None}
+    document["context"]["interface"] = None
+    return document
+
+
+def gpu_document(*caps_mb: float, two_level_from: int | None = 1048576) -> dict[str, Any]:
+    """Two nodes of two GPUs on NCCL, one bucket size, node by node for large messages."""
+    document = default_document()
+    document["ddp"] = {"bucket_caps_mb": list(caps_mb)} if caps_mb else None
+    document["fingerprint"]["hard"] |= {
+        "backend": "nccl",
+        "device_kind": "cuda (NVIDIA H200)",
+        "collective_library": "nccl 2.27",
     }
-    world["allreduce"] = table(*rows)
-    hard = document["fingerprint"]["hard"]
-    hard |= {"world_size": sum(ranks_per_node), "ranks_per_node": list(ranks_per_node)}
-    hard["device_kind"] = device_kind
-    document["fingerprint"]["soft"]["hosts"] = [f"node{index}" for index in range(len(ranks_per_node))]
-    document |= {"groups": [world, *groups], "rank_order": rank_order, "ddp": None}
-    return plan_from_document(document, "a plan")
+    document["links"] = [BETWEEN_NODES]
+    if two_level_from is not None:
+        large = {
+            "min_bytes": two_level_from,
+            "max_bytes": None,
+            "algorithm": "native_hierarchical",
+            "params": {"groups": [[0, 1], [2, 3]]},
+        }
+        small = {"min_bytes": 0, "max_bytes": two_level_from, "algorithm": "default"}
+        document["groups"][0]["allreduce"] = [small, large] if two_level_from else [large]
+    return document
 
 
-def table(*rows):
-    first = 0
-    listed = []
-    for algorithm, end, *params in rows:
-        row = {"min_bytes": first, "max_bytes": end, "algorithm": algorithm}
-        listed.append(row | {"params": params[0] if params else {}})
-        first = end
-    return listed
+PLANS = {
+    "cpu": make(cpu_document()),
+    "default": make(default_document()),
+    "gpu": make(gpu_document(32.5)),
+}
 
 
-def alternating(num_rows):
-    """Many rows that cannot be joined: ring, recursive doubling, default, …; row i starts at 1000·i."""
-    names = ("ring", "recursive_doubling", "default")
-    ends = [1000 * (index + 1) for index in range(num_rows - 1)]
-    return [(names[index % 3], end) for index, end in enumerate([*ends, None])]
+def text_of(target: str, plan: Plan, options: ExportOptions = OPTIONS) -> str:
+    found = find_target(target)
+    return found.write(found.from_plan(plan, options).document)
+
+
+def warnings_of(target: str, plan: Plan, options: ExportOptions = OPTIONS) -> tuple[str, ...]:
+    return find_target(target).from_plan(plan, options).warnings
+
+
+def only_stacks() -> dict[str, str]:
+    """The catalog without targets of other families, whose variables launchers' files hold too."""
+    return {name: module for name, module in catalog.MODULES.items() if name in STACKS}
+
+
+if __name__ == "__main__":
+    catalog.MODULES = only_stacks()
+    GOLDEN.mkdir(exist_ok=True)
+    for target in STACKS:
+        for name, plan in PLANS.items():
+            (GOLDEN / f"{target}.{name}").write_text(text_of(target, plan))

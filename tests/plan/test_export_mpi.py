@@ -4,10 +4,10 @@ import re
 
 import chosen_by
 import pytest
-from export_golden import BASES, FILES, FOLDER, PLAN, exported, options
-from export_plans import alternating, plan_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mpi_golden import BASES, FILES, FOLDER, PLAN, exported, options
+from mpi_plans import alternating, plan_of
 from plan_strategies import plans
 
 from topotune.errors import InputFileError, UsageError

@@ -71,6 +71,14 @@ def export(
         bool,
         typer.Option("--verify", help="Run the program here, and show that it does what the plan says."),
     ] = False,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            "--dtype",
+            metavar="TYPE",
+            help="Of gradients as they are reduced, where elements are counted: fp32, fp16, bf16.",
+        ),
+    ] = None,
     output: Output = None,
     force: Force = False,
     as_json: Json = False,
@@ -90,10 +98,15 @@ def export(
             f"--to {to}: of which plan, schedule or topology?", hint=f"topotune export FILE --to {to}"
         )
     check_output(output, force, schema=None)
-    only_for_plans: dict[str, object] = {"--for": version, "--base": base, "--verify": verify or None}
+    only_for_plans: dict[str, object] = {
+        "--for": version,
+        "--base": base,
+        "--verify": verify or None,
+        "--dtype": dtype,
+    }
     if holds(file, "topotune/plan"):
         _refuse({"--node": node}, file, "a plan, which is for all nodes")
-        made = _export_plan(file, to, version, base, verify, output)
+        made = _export_plan(file, to, version, base, dtype, verify, output)
     elif holds(file, "topotune/schedule"):
         _refuse({"--node": node, **only_for_plans}, file, "a schedule, and that is for other files")
         made = _export_schedule(file, to, output)
@@ -163,7 +176,13 @@ def _list_formats(as_json: bool) -> None:
 
 
 def _export_plan(
-    file: Path, to: str, version: str | None, base: Path | None, verify: bool, output: Path | None
+    file: Path,
+    to: str,
+    version: str | None,
+    base: Path | None,
+    dtype: str | None,
+    verify: bool,
+    output: Path | None,
 ) -> _Made:
     from topotune.documents import read_bytes
     from topotune.export_check import find_check
@@ -177,7 +196,9 @@ def _export_plan(
     own = (
         None if base is None else BaseFile(source=str(base), data=read_bytes(base, max_bytes=MAX_BASE_BYTES))
     )
-    options = ExportOptions(version=version, base=own)
+    if dtype is not None and not target.counts_elements:
+        raise UsageError(f"--dtype {dtype}: {to} does not count elements", hint="leave --dtype out")
+    options = ExportOptions(version=version, base=own, dtype=dtype, plan_path=str(file.resolve()))
     translated = target.from_plan(plan, options)
     files = None
     if output is not None and target.files is not None:

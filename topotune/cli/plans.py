@@ -2,12 +2,13 @@
 
 import contextlib
 import os
+import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -38,6 +39,9 @@ from topotune.cli.ranks import (
     say_network,
 )
 from topotune.errors import RunError, UsageError
+
+if TYPE_CHECKING:
+    from topotune.plan.exports.job_environment import Translation
 
 
 @app.command()
@@ -208,12 +212,16 @@ def compare(
 def run(
     command: Annotated[list[str], typer.Argument(metavar="-- CMD…", help="The job's command line.")],
     plan_file: Annotated[Path, typer.Option("--plan", metavar="FILE", help="The plan.")],
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="Say on stderr which variables are set.")
+    ] = False,
 ) -> NoReturn:
-    """Run CMD with all that the plan can set from outside: TOPOTUNE_PLAN, and the network interface.
+    """Run CMD with all that the plan can set from outside: TOPOTUNE_PLAN, network, other programs.
 
     Example: topotune run --plan plan.json -- torchrun --nproc-per-node 4 train.py
     """
     from topotune.plan import load_plan
+    from topotune.plan.exports.job_environment import PLAN_VARIABLE, translate
 
     plan = load_plan(plan_file)  # a job must not start on a plan that cannot be read
     program = shutil.which(command[0])
@@ -221,13 +229,20 @@ def run(
         raise UsageError(
             f"{command[0]!r}: no such command", hint="topotune run --plan plan.json -- torchrun … train.py"
         )
-    os.environ["TOPOTUNE_PLAN"] = str(plan_file.resolve())
+    found = dict(os.environ)
+    os.environ[PLAN_VARIABLE] = str(plan_file.resolve())
     if plan.context.interface is not None and not os.environ.get("GLOO_SOCKET_IFNAME"):
         missing = set(plan.context.interface.split(",")) - {name for _, name in socket.if_nameindex()}
         if missing:
             print(f"warning: no network interface {min(missing)!r} here, as in the plan", file=sys.stderr)
         else:
             os.environ["GLOO_SOCKET_IFNAME"] = plan.context.interface
+    translation = translate(plan)
+    os.environ.update(
+        {variable.name: variable.value for variable in translation.variables if variable.is_free(found)}
+    )
+    if verbose:
+        _say_environment(found, translation)
     sys.stdout.flush()
     try:
         os.execv(program, command)
@@ -236,6 +251,20 @@ def run(
             f"{command[0]!r}: cannot be run: {problem.strerror}",
             hint="a script needs a first line such as #!/bin/sh",
         ) from problem
+
+
+def _say_environment(found: Mapping[str, str], translation: "Translation") -> None:
+    """Say in one line what is set for the job, and in another each what is not, and why."""
+    changed = {name: value for name, value in os.environ.items() if found.get(name) != value}
+    print(
+        "set for the job: " + " ".join(f"{name}={shlex.quote(value)}" for name, value in changed.items()),
+        file=sys.stderr,
+    )
+    kept = [variable.name for variable in translation.variables if not variable.is_free(found)]
+    if kept:
+        print(f"left as the user has it: {' '.join(kept)}", file=sys.stderr)
+    for refusal in translation.refusals:
+        print(f"note: {refusal}", file=sys.stderr)
 
 
 def tune_rank(payload: dict[str, Any]) -> Any:

@@ -8,6 +8,18 @@ from topotune.errors import UsageError
 from topotune.plan.exports.target import Target
 
 MODULES: Final[Mapping[str, str]] = {
+    "torch": "torch_ddp",
+    "horovod": "horovod",
+    "horovod-env": "horovod_env",
+    "deepspeed": "deepspeed",
+    "megatron": "megatron",
+    "accelerate": "accelerate",
+    "sagemaker": "sagemaker",
+    "azureml": "azureml",
+    "slurm": "slurm",
+    "kubernetes": "kubernetes",
+    "tensorflow": "tensorflow",
+    "xla": "xla",
     "nccl-tuner": "nccl_tuner",
     "nccl-tuner-csv": "nccl_csv",
     "nccl-env": "nccl_env",

@@ -150,6 +150,7 @@ TARGET: Final = Target(
     from_plan=_from_plan,
     write=_write,
     read=_read,
-    environment=_environment,
+    # Not for `topotune run`: what was measured on gloo is no evidence about Intel MPI, and is taken knowingly.
+    environment=None,
     how_to_use=_how_to_use,
 )

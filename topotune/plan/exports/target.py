@@ -21,10 +21,15 @@ class ExportOptions:
     Attributes:
         version: of the target, as major.minor (``5.0``); None for the newest that the target knows.
         base: the target's own file that the plan's part is put into, where it takes a whole file or none.
+        dtype: of gradients as they are reduced (``bf16``), for targets that count elements; None for what is
+            usual there.
+        plan_path: where the plan's file lies, absolute; for targets whose jobs read it there.
     """
 
     version: str | None = None
     base: "BaseFile | None" = None
+    dtype: str | None = None
+    plan_path: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,9 +69,12 @@ class Target:
         from_plan: a plan in the target's terms; refuses (UsageError) what would be wrong or dangerous there.
         write: the document's text, which ends in a newline.
         read: the document of a text; the second argument names its source in errors (InputFileError).
-        environment: where the document is nothing but environment variables: these; else None.
+        environment: where the document is nothing but environment variables that no version of the program
+            fails on: these; else None.
+        yields_to: variables with which a user has the program find out by itself what `environment` sets.
         files: where an export is more than its text in one file: all files for a path that the user named,
             with their contents, in the order in which they are to be written; else None.
+        counts_elements: whether it takes a ``dtype``.
         how_to_use: how to hand the file (its path is the argument) to the program; lines of a shell or prose.
     """
 
@@ -78,4 +86,6 @@ class Target:
     read: Callable[[str, str], Any]
     environment: Callable[[Any], Mapping[str, str]] | None = None
     files: Callable[[Any, Path], Mapping[Path, bytes]] | None = None
+    yields_to: tuple[str, ...] = ()
+    counts_elements: bool = False
     how_to_use: Callable[[str], str]

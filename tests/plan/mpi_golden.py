@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from export_plans import plan_of
+from mpi_plans import plan_of
 
 from topotune.plan.exports import BaseFile, ExportOptions, find_target
 
