@@ -150,7 +150,6 @@ TARGET: Final = Target(
     from_plan=_from_plan,
     write=_write,
     read=_read,
-    # Not for `topotune run`: what was measured on gloo is no evidence about Intel MPI, and is taken knowingly.
-    environment=None,
+    environment=None,  # `topotune run` leaves it: what gloo did is no evidence about Intel MPI
     how_to_use=_how_to_use,
 )

@@ -70,7 +70,7 @@ class Target:
         write: the document's text, which ends in a newline.
         read: the document of a text; the second argument names its source in errors (InputFileError).
         environment: where the document is nothing but environment variables that no version of the program
-            fails on: these; else None.
+            fails on, and that a job may be given unasked: these; else None.
         yields_to: variables with which a user has the program find out by itself what `environment` sets.
         files: where an export is more than its text in one file: all files for a path that the user named,
             with their contents, in the order in which they are to be written; else None.
