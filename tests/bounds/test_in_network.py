@@ -52,6 +52,7 @@ def test_a_box_of_hoppers_reaches_what_each_gpu_can_send():
     found = optima(graph, reducing_switches(topology))
     assert found.allreduce.algbw_bytes_per_s == pytest.approx(450e9 * 8 / 14)
     assert found.allreduce_in_network.algbw_bytes_per_s == pytest.approx(450e9)
+    assert found.allreduce_in_network.text == "link of each of the 8 GPUs, 3600 Gbit/s"
 
 
 def test_between_nodes_the_message_crosses_each_cut_once_if_the_fabric_forwards_two_nodes_alone():

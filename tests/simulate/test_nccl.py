@@ -130,6 +130,18 @@ def test_a_machine_has_the_bandwidth_that_nccl_counts(name, nodes, busbw):
     assert machine.num_ranks == 8 * nodes
 
 
+def test_several_nodes_are_priced_by_their_processors():
+    topology = machine_network(load_profile("dgx-a100"), 2)
+    facts = {**topology.source.facts, "cpu_model": "AMD EPYC 7742 64-Core Processor"}
+    amd = machine_of(replace(topology, source=replace(topology.source, facts=facts)))
+    intel = replace(amd, cpu="intel")
+    assert machine_of(topology).cpu == "intel"
+    # LL of all channels: 22.5 GB/s, not 39; the 28 hops inside a node wait for posting, twice as long
+    latency_us = 6.6 + 28 * 2.0 + 2 * 2.7
+    assert price(amd, "ring", "ll", MIB) == pytest.approx((latency_us + MIB / (22.5e3 * 16 / 30)) * 1e-6)
+    assert price(intel, "ring", "ll", MIB) < price(amd, "ring", "ll", MIB)
+
+
 def test_what_nccl_does_not_run_on_has_no_model():
     with pytest.raises(UsageError, match="needs the model of the GPUs"):
         machine_of(Topology(vertices=(), links=(), source=Source(kind="x")))

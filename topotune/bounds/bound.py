@@ -23,7 +23,7 @@ from topotune.links.model import LinkModel
 from topotune.units import format_bit_rate
 
 MAX_LP_HOSTS = 24  # beyond, the linear programme takes longer than a second
-_TIE = 1e-6  # relative: the linear programme's own accuracy
+TIE = 1e-6  # relative: the linear programme's own accuracy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,10 +100,10 @@ def graph_allreduce_bound(graph: CapacityGraph, *, max_lp_hosts: int = MAX_LP_HO
     if len(graph.hosts) > max_lp_hosts:
         return best
     s_per_byte = 1.0 / allreduce_lp(graph).algbw_bytes_per_s
-    if s_per_byte <= best.s_per_byte * (1 + _TIE):
+    if s_per_byte <= best.s_per_byte * (1 + TIE):
         return replace(best, exact=True)
     allgather = allgather_bound(graph)
-    if s_per_byte <= 2 * float(allgather.inverse_rate) / allgather.num_ranks * (1 + _TIE):
+    if s_per_byte <= 2 * float(allgather.inverse_rate) / allgather.num_ranks * (1 + TIE):
         side = allgather.cut
         text, cut = crossing_in_words(graph, side), smaller_side(graph, side)
         return Bound(s_per_byte=s_per_byte, text=text, cut=cut, exact=True)

@@ -14,6 +14,7 @@ from collections.abc import Set
 
 from topotune.bounds.bound import (
     MAX_LP_HOSTS,
+    TIE,
     Bound,
     NoBound,
     arcs_in_words,
@@ -29,6 +30,7 @@ from topotune.bounds.graph import CapacityGraph
 from topotune.bounds.lp import allreduce_lp
 from topotune.topology.gpu_generations import NVLS_CAPABILITY, compute_capability
 from topotune.topology.model import Topology
+from topotune.units import format_bit_rate
 
 
 def reducing_switches(topology: Topology) -> frozenset[str]:
@@ -68,10 +70,10 @@ def in_network_bound(
         least = graph.capacities[arc]
         slowest = [arc for arc in graph.capacities if graph.capacities[arc] == least]
         alike = len(slowest) == len(graph.capacities)
-        text = f"link of each of the {len(graph.hosts)} {graph.host_word}" if alike else None
+        each = f"link of each of the {len(graph.hosts)} {graph.host_word}, {format_bit_rate(least)}"
         return Bound(
             s_per_byte=1.0 / least,
-            text=text or arcs_in_words(graph, [arc]),
+            text=each if alike else arcs_in_words(graph, [arc]),
             cut=() if alike else tuple({*arc} - {center}),
             exact=True,
         )
@@ -84,6 +86,6 @@ def in_network_bound(
     if len(graph.hosts) > max_lp_hosts:
         return best
     s_per_byte = 1.0 / allreduce_lp(graph, reducing=reducing).algbw_bytes_per_s
-    if s_per_byte <= best.s_per_byte * (1 + 1e-6):
+    if s_per_byte <= best.s_per_byte * (1 + TIE):
         return best
     return Bound(s_per_byte=s_per_byte, text="several links together, no single cut", cut=())

@@ -7,8 +7,8 @@ prices are NCCL's. The search is not run: bandwidth inside a node is taken as th
 Express link) at NCCL's own rates, between nodes as the rates of the adapters at NCCL's steps. So a real
 search on an odd machine may find less.
 
-Not modelled: SHARP (CollNet, and NVLS between nodes), user settings, tuner plugins, and that small messages
-get fewer channels and threads.
+Where a topology does not name the processor, Intel's constants stand. Not modelled: SHARP (CollNet, and NVLS
+between nodes), user settings, tuner plugins, and that small messages get fewer channels and threads.
 
 Source: src/graph/tuning.cc and src/graph/search.cc of NCCL 2.30.7.
 """
@@ -152,7 +152,6 @@ class NcclMachine:
         between_gb_per_s: of one channel, between nodes; 0 on one node.
         cpu: vendor, by which several nodes' LL and posting to the network are priced.
         has_nvls: whether GPUs of a node are joined by NVSwitches that can multicast.
-        net_latency_us: of the adapters.
     """
 
     compute_capability: int
@@ -164,7 +163,6 @@ class NcclMachine:
     between_gb_per_s: float
     cpu: Literal["intel", "amd"] = "intel"
     has_nvls: bool = False
-    net_latency_us: float = 0.0
 
     @property
     def num_ranks(self) -> int:
@@ -265,7 +263,7 @@ def _latency_us(machine: NcclMachine, algorithm: Algorithm, protocol: Protocol) 
     inside = _HOP_US[machine.link if algorithm in ("tree", "ring") else "nvlink", algorithm][at]
     # Where a node has one rank, a ring's hop is priced as a tree's.
     of_net = "tree" if per_node == 1 and algorithm == "ring" else algorithm
-    between = _HOP_US["net", of_net][at] + machine.net_latency_us * (2 if protocol == "simple" else 1)
+    between = _HOP_US["net", of_net][at]
     if algorithm == "ring":
         post = 0.0 if num_nodes == 1 else _POST_US[machine.cpu] * (3 if protocol == "simple" else 1)
         hops_between = 2 * (num_nodes - 1)
@@ -325,6 +323,7 @@ def machine_of(topology: Topology) -> NcclMachine:
         num_channels=num_channels,
         inside_gb_per_s=inside / num_channels,
         between_gb_per_s=between,
+        cpu="amd" if "AMD" in str(topology.source.facts.get("cpu_model")).upper() else "intel",
         has_nvls=link == "nvlink"
         and draft.generation.nvls_efficiency > 0
         and any(vertex.kind == "nvswitch" for vertex in topology.vertices),
