@@ -178,6 +178,23 @@ def test_markdown_shows_texts_and_makes_nothing_of_them(hostile):
     assert all(line.count(" | ") <= 25 for line in text.splitlines())
 
 
+def test_what_only_a_page_can_do_is_said_on_the_page_alone(hostile, whole, tmp_path):
+    hint = "by a click on their name"
+    document = json.loads(hostile["prediction"].read_text())
+    for size in document["sizes"]:
+        size["predictions"] = [
+            size["predictions"][0] | {"algorithm": f"a{n}", "params": {}, "time_s": 1e-3 * (n + 1)}
+            for n in range(12)
+        ]
+    many = tmp_path / "many.json"
+    many.write_text(json.dumps(document))
+    assert hint in page_of(many)
+    assert hint not in whole  # whose few curves are all drawn
+    text = markdown_text(compose([read_result(many)]))
+    assert hint not in text
+    assert not re.search("^## Allreduce, ", text, re.MULTILINE)
+
+
 @pytest.mark.slow
 def test_a_report_of_1024_gpus_stays_below_8_mb(tmp_path):
     paths = [tmp_path / "cluster.json", tmp_path / "links.json"]

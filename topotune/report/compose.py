@@ -379,8 +379,6 @@ def _curve_sections(curves: Sequence[drawn.Curve], marks: Sequence[int]) -> list
             own = [*kept, *rest][: drawn.MAX_CURVES]
         if num_ranks == counts[:_MAX_RANK_COUNTS][-1] and len(counts) > _MAX_RANK_COUNTS:
             said.append(f"{len(counts) - _MAX_RANK_COUNTS} more numbers of ranks are in the tables alone.")
-        if any(curve.role in ("candidate", "prediction") for curve in own):
-            said.append("Curves that are not drawn at first are brought in by a click on their name.")
         who = "ranks of unknown number" if num_ranks is None else f"{num_ranks} ranks"
         sections.append(
             Section(title=f"Allreduce, {who}", paragraphs=tuple(said), pictures=tuple(_charts(own, marks)))

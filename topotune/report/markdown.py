@@ -48,7 +48,7 @@ def _section(section: Section) -> list[str]:
         parts.extend(_table(table) for table in section.tables)
     if section.warnings:
         parts.append("\n".join(f"- warning: {literal(warning)}" for warning in section.warnings))
-    return parts
+    return parts if len(parts) > 1 else []  # of charts alone, which are no text
 
 
 def _picture(picture: Chart | Drawing) -> str:
