@@ -71,6 +71,16 @@ def test_segments_are_private():
         os.close(descriptor)
 
 
+def test_cleaning_never_takes_the_lock_of_a_segment_that_is_being_made(tmp_path, monkeypatch):
+    import fcntl
+
+    locked = []
+    monkeypatch.setattr(fcntl, "flock", lambda descriptor, _: locked.append(os.fstat(descriptor).st_size))
+    (tmp_path / f"{PREFIX}made").touch()  # its maker locks it next, and does not wait
+    remove_abandoned(tmp_path)
+    assert locked == []
+
+
 def test_only_old_segments_without_a_living_maker_are_abandoned(tmp_path):
     import fcntl
 

@@ -127,8 +127,9 @@ def remove_abandoned(shm: Path) -> None:
         except OSError:  # gone already, or somebody else's
             continue
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # In this order: the lock of one that is being made is its maker's, who does not wait for it.
             if time.time() - os.fstat(descriptor).st_mtime > _ABANDONED_AFTER_S:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _remove(path)
         except BlockingIOError:  # its maker lives
             pass
