@@ -16,14 +16,11 @@ Writes ``shared_memory.csv`` and ``shared_memory.md`` into FOLDER, and prints th
 """
 
 import argparse
-import ctypes
-import ctypes.util
 import json
 import os
 import platform
 import random
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -40,6 +37,7 @@ import pandas
 import psutil
 import torch
 import torch.distributed as dist
+from open_mpi import FLOAT, OpenMpi, check_sum, mpirun, open_mpi
 
 import topotune
 from topotune.execute import Communicator, build_executable, check_exact
@@ -53,7 +51,6 @@ WARM_UPS = 3
 CONFIDENCE = 0.95
 TIMEOUT = timedelta(minutes=5)
 GLOO, SHM, MPI = range(3)
-FLOAT = torch.float32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +181,7 @@ def context() -> list[str]:
     ]
 
 
-def time_rows(payload: dict[str, Any], mpi: "OpenMpi | None" = None) -> list[dict[str, Any]]:
+def time_rows(payload: dict[str, Any], mpi: OpenMpi | None = None) -> list[dict[str, Any]]:
     """On every rank: the slowest rank's seconds by row, arm and round, and what others ran meanwhile."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     store = dist.TCPStore("127.0.0.1", payload["port"], is_master=False, timeout=TIMEOUT)
@@ -198,7 +195,7 @@ def time_rows(payload: dict[str, Any], mpi: "OpenMpi | None" = None) -> list[dic
             check_exact(executable, row["bytes"])
             arms = [dist.all_reduce, executable.allreduce_]
             if mpi is not None and not row["busy"]:
-                mpi.check(row["bytes"])
+                check_sum("MPI_Allreduce", mpi.allreduce_, row["bytes"])
                 arms.append(mpi.allreduce_)
             leave_together = partial(executable.allreduce_, torch.zeros(1))
             timing = partial(
@@ -274,52 +271,8 @@ class Work:
         return max(0.0, now.machine_s - self.machine_s - float(ranks_s)) / (now.at_s - self.at_s)
 
 
-class OpenMpi:
-    """Open MPI's library through its C interface (its handles are addresses of objects in the library)."""
-
-    def __init__(self) -> None:
-        library = ctypes.CDLL(ctypes.util.find_library("mpi"), mode=ctypes.RTLD_GLOBAL)
-        library.MPI_Init(None, None)
-        self._finalize = library.MPI_Finalize
-        self._allreduce = library.MPI_Allreduce
-        self._allreduce.argtypes = (
-            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int),
-            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p),
-        )
-        self._float, self._sum, self._world = (
-            ctypes.addressof(ctypes.c_byte.in_dll(library, name))
-            for name in ("ompi_mpi_float", "ompi_mpi_op_sum", "ompi_mpi_comm_world")
-        )
-
-    def allreduce_(self, flat: torch.Tensor) -> None:
-        in_place = 1
-        failed = self._allreduce(in_place, flat.data_ptr(), flat.numel(), self._float, self._sum, self._world)
-        assert not failed, f"MPI_Allreduce: error {failed}"
-
-    def check(self, message_bytes: int) -> None:
-        pattern = torch.arange(message_bytes // FLOAT.itemsize, dtype=torch.int64) % 1000
-        flat = (pattern * (dist.get_rank() + 1)).to(FLOAT)
-        self.allreduce_(flat)
-        size = dist.get_world_size()
-        assert torch.equal(flat, (pattern * (size * (size + 1) // 2)).to(FLOAT)), "MPI_Allreduce is wrong"
-
-    def close(self) -> None:
-        self._finalize()
-
-
-def open_mpi() -> str:
-    """Its version; "" where it is not installed."""
-    if shutil.which("mpirun") is None or ctypes.util.find_library("mpi") is None:
-        return ""
-    said = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, text=True).stdout
-    return said.splitlines()[0].removeprefix("mpirun (").replace(")", "") if "Open MPI" in said else ""
-
-
 def run_under_mpi(ranks: int, payload: dict[str, Any]) -> Any:
-    command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
-    if os.geteuid() == 0:
-        command.append("--allow-run-as-root")
-    command += [sys.executable, __file__, "--as-rank", json.dumps(payload)]
+    command = mpirun("-n", str(ranks), sys.executable, __file__, "--as-rank", json.dumps(payload))
     environment = {"OMP_NUM_THREADS": "1"} | os.environ
     result = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     return json.loads(result.stdout)
