@@ -63,6 +63,12 @@ def describe_group(group: Group) -> str:
                 left=(0, 1),
             )
         )
+        parts.extend(
+            f"  {describe_range(row)}: not confirmed there, taken over from "
+            f"{format_bytes(row.evidence.measured_bytes)}"
+            for row in rows
+            if row.algorithm != DEFAULT_ALGORITHM and row.evidence is not None and row.evidence.extrapolated
+        )
         bounds = {row.bottleneck.text for row in rows if row.bottleneck}
         parts.extend(f"  bottleneck: {text}" for text in sorted(bounds))
         reasons = {row.no_bound_reason for row in rows if row.no_bound_reason}

@@ -12,10 +12,12 @@ and what they recorded is not measured again; confirmation and null trials have 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
 
+from topotune.plan.lookup import find_row
 from topotune.plan.model import Certificate, Row
 from topotune.tune.confirm import (
     CONFIDENCE,
@@ -35,6 +37,7 @@ from topotune.tune.finalists import (
     conditions_recorded,
     measure_conditions,
 )
+from topotune.tune.inherit import with_inherited
 from topotune.tune.options import TuneOptions
 from topotune.tune.progress import BestSoFar, OnProgress, Phase, Progress
 from topotune.tune.sampling import Sampling
@@ -103,6 +106,10 @@ class _Run:
     on_progress: OnProgress
     warnings: list[str]
     best: dict[int, BestSoFar]
+    unsearched: tuple[int, str] | None = None
+    """The first size that was not searched, and why not."""
+    untimed: frozenset[int] = frozenset()
+    """Sizes at which there was no time to try candidates beside a backward."""
 
     def ends_s(self, share: float) -> float:
         return share * self.options.budget_s
@@ -162,11 +169,6 @@ def choose_rows(
         min_gain=options.min_gain,
         budget_s=run.ends_s(_CONFIRM_ENDS) - sampling.now_s(),
     )
-    for size in sorted(size for size in finalists if finalists[size] != kept[size]):
-        run.warnings.append(
-            f"no time to confirm {finalists[size].label} at {format_bytes(size)}: the default stays there; "
-            "a larger --budget gives it time"
-        )
     confirmations = confirm(
         points,
         sampling,
@@ -184,6 +186,23 @@ def choose_rows(
         conditions=conditions,
         predicted_s=predicted_s,
     )
+    rows = with_inherited(rows, confirmations, standings, predicted_s=predicted_s, min_gain=options.min_gain)
+    for size in sorted(size for size in finalists if finalists[size] != kept[size]):
+        run.warnings.append(
+            f"no time to confirm {finalists[size].label} at {format_bytes(size)}: "
+            f"{_what_runs(rows, size)} there; a larger --budget gives it time"
+        )
+    for words, sizes in groupby(sorted(run.untimed), key=lambda size: _what_runs(rows, size)):
+        run.warnings.append(
+            f"no time to try candidates beside a backward at {_listed(sizes)}: {words} there; "
+            "a larger --budget gives it time"
+        )
+    if run.unsearched is not None:
+        size, why = run.unsearched
+        run.warnings.append(
+            f"from {format_bytes(size)} on {why} the budget of {format_seconds(options.budget_s)}: such "
+            f"sizes were not searched, and {_what_runs(rows, size)} there"
+        )
     if sampling.dropped > _UNSTABLE * (sampling.taken + sampling.dropped):
         share = sampling.dropped / (sampling.taken + sampling.dropped)
         run.warnings.append(
@@ -215,20 +234,19 @@ def _pilot(run: _Run, predicted_s: Callable[[int], float]) -> dict[int, DefaultT
     last_bytes, last_s = run.options.sizes[0], predicted_s(run.options.sizes[0]) / _PREDICTED_WITHIN
     # Where the links took long, the pilot takes from the search.
     deadline_s = max(run.ends_s(_PILOT_ENDS), run.sampling.now_s() + run.ends_s(_PILOT_ENDS / 2))
-    stopped: tuple[int, str] | None = None
     too_long = f"one call of the default takes over {_LONGEST_CALL:.0%} of"
     for size in run.options.sizes:
         # Half of proportional growth: small sizes cost latency, which does not grow.
         if last_s * max(1.0, size / last_bytes / 2) > limit_s:
-            stopped = (size, too_long)
+            run.unsearched = (size, too_long)
             break
         if run.sampling.now_s() > deadline_s:
-            stopped = (size, "there is no time within")
+            run.unsearched = (size, "there is no time within")
             break
         guess_s = max(_FIRST_GUESS_S, last_s * size / last_bytes)
         times_s = run.sampling.rounds("pilot", size, (DEFAULT,), 2, first_guess_s=guess_s)[:, 0]
         if times_s.min() > limit_s:  # a rank that got no core in time is no long call
-            stopped = (size, too_long)
+            run.unsearched = (size, too_long)
             break
         num_rounds = max(1, min(_PILOT_ROUNDS, int(limit_s / np.median(times_s))))
         more_s = run.sampling.rounds("pilot", size, (DEFAULT,), num_rounds, first_guess_s=guess_s)[:, 0]
@@ -239,11 +257,6 @@ def _pilot(run: _Run, predicted_s: Callable[[int], float]) -> dict[int, DefaultT
         if relative_spread(times_s) > _SCATTERED:
             unsteady.append(size)
         run.report("pilot")
-    if stopped is not None:
-        run.warnings.append(
-            f"from {format_bytes(stopped[0])} on {stopped[1]} the budget of "
-            f"{format_seconds(run.options.budget_s)}: such sizes were not searched and keep the default"
-        )
     if unsteady:
         run.warnings.append(
             f"the default's times scatter at {_listed(unsteady)}: small gains cannot be confirmed there; "
@@ -417,11 +430,7 @@ def _fit_for_training(
             elif busy:
                 holds_busy_from[candidate] = size
             run.report("conditions")
-    if untimed:
-        run.warnings.append(
-            f"no time to try candidates beside a backward at {_listed(untimed)}: "
-            "the default stays there; a larger --budget gives it time"
-        )
+    run.untimed = frozenset(untimed)
     return finalists, taken
 
 
@@ -451,6 +460,15 @@ def _certificate(options: TuneOptions, comparisons: int, nulls: NullTrials) -> C
         false_win_rate_ci=nulls.rate_ci,
         num_null_trials=nulls.num_trials,
     )
+
+
+def _what_runs(rows: Sequence[Row], size: int) -> str:
+    """In words, what the table has for a size that was not confirmed."""
+    row = find_row(rows, size)
+    if row.algorithm == DEFAULT.algorithm:
+        return "the default stays"
+    assert row.evidence is not None, "a row that departs has evidence"
+    return f"what was confirmed at {format_bytes(row.evidence.measured_bytes)} is taken over"
 
 
 def _listed(sizes: Iterable[int]) -> str:

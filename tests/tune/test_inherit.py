@@ -1,0 +1,160 @@
+"""What was confirmed last is taken over at larger sizes only where all that is known speaks for it."""
+
+import math
+
+import pytest
+from fake_bench import FAST, TREE
+
+from topotune.tune.confirm import Confirmation
+from topotune.tune.decide import DefaultTime, Limit, decide_rows
+from topotune.tune.inherit import REACH, with_inherited
+from topotune.tune.search import Standing
+from topotune.tune.statistics import Comparison
+from topotune.tune.trial import DEFAULT
+
+K = 1024
+LAST = 16 * K
+MIN_GAIN = 0.02
+RATE = 1e6  # bytes per second of the default
+
+
+def compared(ratio, size, low=None):
+    default_s = size / RATE
+    return Comparison(
+        default_median_s=default_s,
+        median_s=default_s / ratio,
+        ratio=ratio,
+        low=ratio / 1.05 if low is None else low,
+        high=ratio * 1.05,
+        num_rounds=20,
+        outlier_share=0.0,
+    )
+
+
+def confirmed(size, ratio=1.5, *, candidate=FAST, low=None, passed=True):
+    return Confirmation(
+        message_bytes=size,
+        candidate=candidate,
+        comparison=compared(ratio, size, low),
+        passed=passed,
+        searched=size % K == 0,
+    )
+
+
+def standing(ratio, size, *, candidate=FAST):
+    return Standing(candidate=candidate, comparison=compared(ratio, size), log_spread=0.05, dropped=False)
+
+
+def predicted_s(candidate, size):
+    """As it is measured: the candidate is 1.5 times as fast everywhere."""
+    return size / RATE / (1.0 if candidate == DEFAULT else 1.5)
+
+
+ODD = 8 * K + 4
+USUAL = (confirmed(4 * K), confirmed(ODD), confirmed(LAST))
+
+
+def rows_of(confirmations, searched):
+    defaults = {size: DefaultTime(median_s=size / RATE, num_samples=9) for size in searched}
+    return decide_rows(
+        confirmations, defaults, limit=Limit(no_bound_reason="made up"), predicted_s=predicted_s
+    )
+
+
+def table(confirmations=USUAL, *, searched=(4 * K, LAST), standings=(), predicted=predicted_s):
+    rows = rows_of(confirmations, searched)
+    return with_inherited(rows, confirmations, dict(standings), predicted_s=predicted, min_gain=MIN_GAIN)
+
+
+def ends(rows):
+    return [(row.min_bytes, row.max_bytes, row.algorithm) for row in rows]
+
+
+CONFIRMED = [(0, 4 * K, "default"), (4 * K, LAST + 1, FAST.algorithm)]
+
+
+def test_the_last_row_reaches_so_many_times_further_as_a_row_that_says_so():
+    rows = table()
+    assert ends(rows) == [
+        *CONFIRMED,
+        (LAST + 1, REACH * LAST + 1, FAST.algorithm),
+        (REACH * LAST + 1, None, "default"),
+    ]
+    own, inherited = rows[1:3]
+    assert not own.evidence.extrapolated
+    assert inherited.evidence.extrapolated
+    assert inherited.evidence.measured_bytes == LAST
+    assert inherited.evidence.confirmed_bytes == ()
+    assert inherited.params == own.params
+
+
+NEXT = 4 * LAST
+
+
+@pytest.mark.parametrize(
+    "unsafe",
+    [
+        {"confirmations": (*USUAL[:2], confirmed(LAST, 1.05, low=1.03))},
+        {"confirmations": (*USUAL, confirmed(2 * LAST, 1.01, passed=False)), "searched": (4 * K, LAST)},
+        {"confirmations": (*USUAL, confirmed(2 * LAST, candidate=TREE, passed=False))},
+        {"predicted": lambda candidate, size: 3 * predicted_s(candidate, size)},
+        {"predicted": lambda candidate, size: predicted_s(candidate, size) / 3},
+        {"predicted": lambda one, size: math.inf if one == FAST and size > LAST else predicted_s(one, size)},
+        {"standings": {2 * LAST: [standing(1.0, 2 * LAST)]}},
+        {"standings": {2 * LAST: [standing(1.5, 2 * LAST, candidate=TREE)]}},
+    ],
+    ids=[
+        "the interval clears the margin once, not twice",
+        "it did not pass further out",
+        "another one did not pass further out",
+        "the model is too slow by a factor of three",
+        "the model is too fast by a factor of three",
+        "the candidate does not take larger messages",
+        "the search saw no gain further out",
+        "the search did not see it further out",
+    ],
+)  # fmt: skip
+def test_the_default_stays_where_anything_speaks_against_it(unsafe):
+    unsafe = {"standings": {}, **unsafe}
+    rows = table(**unsafe)
+    assert all(row.algorithm == "default" or row.max_bytes <= LAST + 1 for row in rows)
+
+
+def test_a_gain_that_shrinks_by_the_model_is_taken_over_as_far_as_it_clears_the_margin():
+    def shrinking(candidate, size):
+        gain = 1.5 * min(1.0, (LAST / size) ** 0.25)
+        return size / RATE / (1.0 if candidate == DEFAULT else gain)
+
+    # 1.43 at the low end: 1.20 of it are left at twice the size, 1.01 at four times.
+    assert ends(table(predicted=shrinking))[2] == (LAST + 1, 2 * LAST + 1, FAST.algorithm)
+
+
+def test_a_gain_that_shrank_from_one_confirmed_size_to_the_next_goes_on_to_shrink():
+    fading = (confirmed(4 * K, 2.0), confirmed(ODD, 1.7), confirmed(LAST, 1.5))
+    # By (3/4) each two doublings: 1.43, 1.24 at twice the size, 1.07 at four times, 0.93 at eight times.
+    assert ends(table(fading))[2] == (LAST + 1, 4 * LAST + 1, FAST.algorithm)
+
+
+def test_a_searched_size_further_out_ends_the_range_where_the_gain_was_not_seen_and_not_before():
+    standings = {2 * LAST: [standing(1.4, 2 * LAST)], NEXT: [standing(1.0, NEXT)]}
+    rows = table(searched=(4 * K, LAST, 2 * LAST, NEXT), standings=standings)
+    assert ends(rows)[2:] == [
+        (LAST + 1, 2 * LAST + 1, FAST.algorithm),
+        (2 * LAST + 1, NEXT, "default"),
+        (NEXT, None, "default"),
+    ]
+    # The default's own time, measured in the range that is no longer its row's.
+    assert rows[3].evidence.measured_bytes == 2 * LAST
+    assert rows[3].evidence.extrapolated
+
+
+def test_a_table_without_a_departing_row_stays_as_it_is():
+    rows = rows_of((), (4 * K, LAST))
+    assert with_inherited(rows, (), {}, predicted_s=predicted_s, min_gain=MIN_GAIN) == rows
+
+
+def test_every_size_is_still_covered_once_when_a_plan_is_made_of_it():
+    from topotune.plan.model import Group, GroupShape
+
+    shape = GroupShape(num_ranks=8, num_nodes=1, ranks_per_node=8, stride=1)
+    Group(shape=shape, allreduce=table())

@@ -1,0 +1,150 @@
+"""Beyond the largest confirmed size: where a row's algorithm is taken over, and where the default stays.
+
+Theory of operation. Calls of large messages may take longer than a budget has time for, and a job's messages
+may be larger than any that was asked for. What was confirmed last is taken over there, by a row of its own
+that says ``extrapolated``, if everything that is known speaks for it:
+
+- the interval at the last confirmed size clears the margin twice over;
+- the model knows this cluster: at that size it was right about the default and the candidate within a factor
+  of two;
+- neither by the model nor by what was confirmed does the gain shrink so far that the rest of it would not
+  clear the margin, up to eight times the last confirmed size;
+- no sample speaks against it: nothing was confirmed otherwise, and where larger sizes were searched the
+  candidate was faster there.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from typing import Final
+
+from topotune.plan.model import Evidence, Row
+from topotune.tune.confirm import Confirmation
+from topotune.tune.search import Standing
+from topotune.tune.shortlist import PredictedTime
+from topotune.tune.trial import DEFAULT, Candidate
+
+REACH: Final = 8
+"""Times the last confirmed size: further out, other limits may count."""
+
+_TRUSTED_WITHIN: Final = 2.0
+"""The factor within which the model must have been right."""
+
+
+def with_inherited(
+    rows: Sequence[Row],
+    confirmations: Sequence[Confirmation],
+    standings: Mapping[int, Sequence[Standing]],
+    *,
+    predicted_s: PredictedTime,
+    min_gain: float,
+) -> tuple[Row, ...]:
+    """The table with a row that takes over what was confirmed last, where that is safe.
+
+    Args:
+        rows: the table as it was confirmed.
+        confirmations: what it was decided by, passed or not.
+        standings: of each searched size.
+        predicted_s: the simulator's time of a candidate, or of the default, at a size.
+        min_gain: the margin of confirmation.
+    """
+    departing = [index for index, row in enumerate(rows) if row.algorithm != DEFAULT.algorithm]
+    if not departing:
+        return tuple(rows)
+    before, last_row, after = rows[: departing[-1]], rows[departing[-1]], rows[departing[-1] + 1 :]
+    candidate = Candidate.of(last_row.algorithm, last_row.params)
+    confirmed = sorted(
+        (one for one in confirmations if one.candidate == candidate and one.passed),
+        key=lambda one: one.message_bytes,
+    )
+    last = confirmed[-1]
+    if (
+        last_row.max_bytes is None
+        or last.comparison.low < (1 + min_gain) ** 2
+        or any(one.message_bytes > last.message_bytes for one in confirmations)
+        or not _is_known(last, predicted_s)
+    ):
+        return tuple(rows)
+    safe = takewhile(
+        lambda size: (
+            _expected_low(size, confirmed, predicted_s) > 1 + min_gain
+            and _is_faster(standings.get(size), candidate, min_gain)
+        ),
+        _sizes_beyond(last.message_bytes, standings),
+    )
+    end = max(safe, default=last.message_bytes) + 1
+    if end == last_row.max_bytes:
+        return tuple(rows)
+    inherited = replace(
+        last_row,
+        min_bytes=last_row.max_bytes,
+        max_bytes=end,
+        evidence=_evidence(last_row, last, predicted_s(candidate, last.message_bytes)),
+    )
+    first, *others = (row for row in after if row.max_bytes is None or row.max_bytes > end)
+    if first.evidence is not None and first.min_bytes < end:
+        first = replace(first, evidence=replace(first.evidence, extrapolated=True))
+    return (*before, last_row, inherited, replace(first, min_bytes=end), *others)
+
+
+def _sizes_beyond(last_bytes: int, standings: Mapping[int, object]) -> list[int]:
+    """Where to look: each doubling, and each size that was searched; ascending."""
+    doublings = {last_bytes * factor for factor in (2, 4, REACH)}
+    searched = {size for size in standings if last_bytes < size <= REACH * last_bytes}
+    return sorted(doublings | searched)
+
+
+def _is_known(last: Confirmation, predicted_s: PredictedTime) -> bool:
+    """Whether the model was right about both arms."""
+    compared = last.comparison
+    arms = ((DEFAULT, compared.default_median_s), (last.candidate, compared.median_s))
+    return all(
+        1 / _TRUSTED_WITHIN <= predicted_s(arm, last.message_bytes) / measured_s <= _TRUSTED_WITHIN
+        for arm, measured_s in arms
+    )
+
+
+def _expected_low(size: int, confirmed: Sequence[Confirmation], predicted_s: PredictedTime) -> float:
+    """The low end of default / candidate that is left at a larger size, by the one with the greater loss.
+
+    What was confirmed is carried on as a power of the size, from the next confirmed size that is half as
+    large or less; gains that grow are not.
+    """
+    last = confirmed[-1]
+
+    def predicted(message_bytes: int) -> float:
+        return predicted_s(DEFAULT, message_bytes) / predicted_s(last.candidate, message_bytes)
+
+    kept = min(1.0, predicted(size) / predicted(last.message_bytes))
+    smaller = [one for one in confirmed if one.message_bytes <= last.message_bytes / 2]
+    if smaller:
+        change = math.log(last.comparison.ratio / smaller[-1].comparison.ratio)
+        slope = change / math.log(last.message_bytes / smaller[-1].message_bytes)
+        kept = min(kept, (size / last.message_bytes) ** slope)
+    return last.comparison.low * kept
+
+
+def _is_faster(ranked: Sequence[Standing] | None, candidate: Candidate, min_gain: float) -> bool:
+    """Whether the search saw the gain at its size; nothing is said of sizes that were not searched."""
+    if ranked is None:
+        return True
+    return any(one.candidate == candidate and one.comparison.ratio > 1 + min_gain for one in ranked)
+
+
+def _evidence(row: Row, last: Confirmation, predicted_s: float) -> Evidence:
+    """What was measured at the last confirmed size; nothing of it was confirmed in the new row's range."""
+    assert row.evidence is not None, "a row that departs has evidence"
+    compared = last.comparison
+    return replace(
+        row.evidence,
+        median_s=compared.median_s,
+        default_median_s=compared.default_median_s,
+        ratio=compared.ratio,
+        ratio_ci=(compared.low, compared.high),
+        num_samples=compared.num_rounds,
+        measured_bytes=last.message_bytes,
+        extrapolated=True,
+        predicted_s=predicted_s,
+        confirmed_bytes=(),
+    )
