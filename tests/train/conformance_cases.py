@@ -2,8 +2,8 @@
 
 Each case runs on torch's own ``gloo`` and on ``topotune`` under a plan, and must give the same on both: the
 same result, or the same refusal. ``through`` says as what the calls of the case are counted on ``topotune``.
-The table in docs/reference/backend.md is made from this list: ``python tests/train/conformance_cases.py`` writes it
-anew.
+The table in docs/reference/backend.md is made from this list: ``python tests/train/conformance_cases.py``
+writes it anew.
 """
 
 import traceback

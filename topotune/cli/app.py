@@ -11,6 +11,15 @@ FINDINGS = 3
 
 INTERRUPTED = 130
 
+
+class Interrupted(Exception):
+    """Ctrl-C ended work that can be gone on with; says how."""
+
+    def __init__(self, hint: str) -> None:
+        super().__init__(hint)
+        self.hint = hint
+
+
 app = typer.Typer(
     name="topotune",
     help="Find out what your cluster is, and write the allreduce plan that trains fastest on it.",
