@@ -22,7 +22,7 @@ for _verbs in ("files", "exports", "links", "limits", "plans", "steps", "report"
     importlib.import_module(f"topotune.cli.{_verbs}")
 
 
-_EVERYWHERE: Final = ("--debug", "-v", "--verbose")
+EVERYWHERE: Final = ("--debug", "-v", "--verbose")
 """Options that may stand before and behind a verb; they are taken out before it is parsed."""
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     debug = "--debug" in arguments[:own]
     if not {"-v", "--verbose"}.isdisjoint(arguments[:own]):
         narrate()
-    arguments = [one for one in arguments[:own] if one not in _EVERYWHERE] + arguments[own:]
+    arguments = [one for one in arguments[:own] if one not in EVERYWHERE] + arguments[own:]
     hint = ""
     try:
         code = app(arguments, standalone_mode=False)

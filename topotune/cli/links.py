@@ -37,7 +37,7 @@ def measure(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Measure latency and bandwidth between ranks, and what flows between nodes share.
+    """Measure latency and bandwidth between ranks. And what flows between nodes share.
 
     Example: topotune measure --nproc-per-node 4 -o links.json
     """

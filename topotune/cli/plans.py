@@ -219,7 +219,7 @@ def run(
         bool, typer.Option("-v", "--verbose", help="Say on stderr which variables are set.")
     ] = False,
 ) -> NoReturn:
-    """Run CMD with all that the plan can set from outside: TOPOTUNE_PLAN, network, other programs.
+    """Run CMD with all that a plan can set from outside. TOPOTUNE_PLAN, network, other programs.
 
     Example: topotune run --plan plan.json -- torchrun --nproc-per-node 4 train.py
     """
