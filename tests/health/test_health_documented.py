@@ -7,7 +7,7 @@ from pathlib import Path
 import topotune.health
 
 ROOM = Path(topotune.health.__file__).parent
-PAGE = Path(__file__).parents[2] / "docs" / "check.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "check.md"
 CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 SEVERITIES = ("error", "warning", "info")
 

@@ -8,7 +8,7 @@ from topotune.lab import list_profiles, read_profile
 from topotune.lab.limit import line_rate_graph
 
 MESSAGE_BYTES = 8 * 2**20
-DOCUMENTED = (Path(__file__).parents[2] / "docs" / "lab.md").read_text()
+DOCUMENTED = (Path(__file__).parents[2] / "docs" / "how-to" / "lab.md").read_text()
 
 
 def limit_ms(name):

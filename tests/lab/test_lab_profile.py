@@ -153,7 +153,7 @@ def test_contradictions_are_refused_from_python_too():
 
 
 def test_the_example_in_the_documentation_is_a_profile(tmp_path):
-    text = (Path(__file__).parents[2] / "docs" / "lab.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "how-to" / "lab.md").read_text()
     path = tmp_path / "example.json"
     path.write_text(text[text.index("    {\n") : text.index("\n    }\n") + 6])
     profile = read_profile(path)

@@ -1,4 +1,4 @@
-"""The tables of docs/plan-format.md, made from the model.
+"""The tables of docs/reference/plan-format.md, made from the model.
 
 ``python tests/plan/plan_format.py`` refreshes them.
 """
@@ -13,7 +13,7 @@ from topotune.json_schemas import attribute_texts
 from topotune.plan import COLLECTIVES, model
 from topotune.plan.algorithms import ALLOWED_PARAMS
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "plan-format.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "plan-format.md"
 _TABLE = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 

@@ -133,7 +133,7 @@ def test_every_target_names_its_versions_and_how_it_is_used(target):
 
 
 def test_the_page_on_frameworks_names_every_target_with_its_versions():
-    page = (Path(__file__).parents[2] / "docs" / "frameworks.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "frameworks.md").read_text()
     for target in STACKS:
         assert f"`{target}`" in page
         assert find_target(target).versions in page

@@ -361,7 +361,7 @@ def test_only_the_symbols_of_nccl_are_exported(library):
 
 
 def test_the_table_that_the_documentation_shows_is_one(plugin):
-    document = (Path(__file__).parents[2] / "docs" / "nccl.md").read_text()
+    document = (Path(__file__).parents[2] / "docs" / "how-to" / "nccl.md").read_text()
     [text] = re.findall(r"```text\n(.*?)```", document, re.DOTALL)
     assert write(read(text, "it")) == text
     loaded = plugin(text)

@@ -155,7 +155,7 @@ def sold_as(profile):
 
 
 def test_the_page_of_machines_has_each_of_them():
-    page = (Path(__file__).parents[2] / "docs" / "machines.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "machines.md").read_text()
     listed = re.findall(r"^\| `([^`]+)` \| (.+?) \| (.+?) \| (\d+) \|$", page, re.MULTILINE)
     assert listed == [
         (

@@ -2,8 +2,8 @@
 
 Each case runs on torch's own ``gloo`` and on ``topotune`` under a plan, and must give the same on both: the
 same result, or the same refusal. ``through`` says as what the calls of the case are counted on ``topotune``.
-The table in docs/backend.md is made from this list: ``python tests/train/conformance_cases.py`` writes it
-anew.
+The table in docs/reference/backend.md is made from this list: ``python tests/train/conformance_cases.py``
+writes it anew.
 """
 
 import traceback
@@ -602,7 +602,7 @@ def run_case(one: Case, rank: int) -> tuple[str, Any, str]:
 # The table in the documentation.
 
 BEGIN, END = "<!-- made by tests/train/conformance_cases.py -->", "<!-- end -->"
-DOCUMENT = Path(__file__).parents[2] / "docs" / "backend.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "backend.md"
 
 
 def table() -> str:

@@ -8,11 +8,12 @@ import contextlib
 import importlib
 import os
 import sys
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from typer.exceptions import TyperException
 
-from topotune.cli.app import INTERRUPTED, app
+from topotune.cli.app import INTERRUPTED, Interrupted, app
+from topotune.cli.narration import narrate
 from topotune.cli.output import print_error
 from topotune.errors import RankFailedError, TopotuneError, UsageError
 
@@ -21,12 +22,19 @@ for _verbs in ("files", "exports", "links", "limits", "plans", "steps", "report"
     importlib.import_module(f"topotune.cli.{_verbs}")
 
 
+EVERYWHERE: Final = ("--debug", "-v", "--verbose")
+"""Options that may stand before and behind a verb; they are taken out before it is parsed."""
+
+
 def main() -> None:
     """Run the command line and leave with its exit code."""
     arguments = sys.argv[1:]
     own = arguments.index("--") if "--" in arguments else len(arguments)  # behind it stands the job's command
     debug = "--debug" in arguments[:own]
-    arguments = [argument for argument in arguments[:own] if argument != "--debug"] + arguments[own:]
+    if not {"-v", "--verbose"}.isdisjoint(arguments[:own]):
+        narrate()
+    arguments = [one for one in arguments[:own] if one not in EVERYWHERE] + arguments[own:]
+    hint = ""
     try:
         code = app(arguments, standalone_mode=False)
     except TopotuneError as error:
@@ -40,14 +48,25 @@ def main() -> None:
     except TyperException as error:
         print_error(UsageError(error.format_message(), hint="topotune --help, or topotune VERB --help"))
         _leave(UsageError.exit_code)
+    except Interrupted as interruption:
+        code, hint = INTERRUPTED, interruption.hint
     except KeyboardInterrupt:
         code = INTERRUPTED
     except BrokenPipeError:
         # whoever read our output has left; what is still buffered has nowhere to go
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _leave(1)
+    except Exception as problem:
+        if debug:
+            raise
+        cause = f"{type(problem).__name__}: {problem}".strip(": ")
+        hint = "topotune … --debug prints where; please report it with that"
+        print_error(TopotuneError(f"this should not have happened, {cause}", hint=hint))
+        _leave(TopotuneError.exit_code)
     if code == INTERRUPTED:
         print("interrupted", file=sys.stderr)
+        if hint:
+            print(f"hint: {hint}", file=sys.stderr)
     _leave(code if isinstance(code, int) else 0)
 
 

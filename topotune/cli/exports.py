@@ -83,7 +83,7 @@ def export(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Write a plan, a schedule or a topology for other programs: MPI, NCCL, Horovod, DeepSpeed, ….
+    """Write a plan, schedule or topology for other programs. MPI, NCCL, Horovod, DeepSpeed, ….
 
     Example: topotune export plan.json --to openmpi-tuned -o tuned.conf
     """

@@ -25,7 +25,7 @@ def probe(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Map this machine: GPUs, NVLink, PCIe, NUMA, network and RDMA devices. Under a launcher, all its nodes.
+    """Map this machine: GPUs, links, NUMA nodes, network. Under a launcher, all its nodes.
 
     Example: topotune probe -o machine.json
     """
@@ -64,7 +64,7 @@ def import_(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Read other tools' files (NCCL XML, nvidia-smi, nccl-tests, …): one topology, or one measurement.
+    """Read other tools' files as a topology or a measurement. NCCL XML, nvidia-smi, nccl-tests, ….
 
     Example: topotune import topo.xml topo-m.txt smi-q.txt -o machine.json
     """
@@ -120,7 +120,7 @@ def show(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show a topology, measurement, plan, gradients or known machine for people.
+    """Show a result file or a known machine for people.
 
     Example: topotune show plan.json
     """

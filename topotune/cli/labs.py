@@ -28,7 +28,7 @@ def lab(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Run CMD on every rank of an emulated cluster of network namespaces (Linux, root).
+    """Run CMD on every rank of an emulated cluster. Of network namespaces (Linux, root).
 
     Example: topotune lab 2x4 -- topotune tune -o plan.json
     """

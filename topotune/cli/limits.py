@@ -55,7 +55,7 @@ def optimum(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Say how fast each collective could be at best on these links, and what holds it back.
+    """Say how fast each collective could be on these links. And what holds it back.
 
     Example: topotune optimum machine.json --nodes 4 --set n3/nic0=half --sizes 1M,64M
     """
@@ -225,7 +225,7 @@ def simulate(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Predict each algorithm's time on links that were measured, described, or do not exist yet.
+    """Predict each algorithm's time on links. Measured, described, or such as do not exist yet.
 
     Example: topotune simulate --profile aws-p4d.24xlarge --nodes 4 --sizes 1K:1G:32
     """

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,14 +13,8 @@ from topotune import units
 from topotune.cli.app import FINDINGS, app
 from topotune.cli.options import Backend, Force, Interface, Json, NumLocalRanks, Output, Seed
 from topotune.cli.output import check_output, deliver, print_error
-from topotune.cli.ranks import (
-    check_backend,
-    find_launcher,
-    force_interface,
-    on_ranks,
-    progress_bar,
-    say_network,
-)
+from topotune.cli.progress import progress
+from topotune.cli.ranks import check_backend, find_launcher, force_interface, on_ranks, say_network
 from topotune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,14 +37,19 @@ def measure(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Measure latency and bandwidth between ranks, and what flows between nodes share.
+    """Measure latency and bandwidth between ranks. And what flows between nodes share.
 
     Example: topotune measure --nproc-per-node 4 -o links.json
     """
     from topotune.links import fit_links, measurement_from_document
     from topotune.report.text import describe_measurement
 
-    payload = {"budget_s": units.parse_seconds(budget), "backend": check_backend(backend), "seed": seed}
+    payload = {
+        "budget_s": units.parse_seconds(budget),
+        "backend": check_backend(backend),
+        "seed": seed,
+        "shows_lines": not as_json,
+    }
     force_interface(interface)
     launcher = find_launcher(nproc_per_node)
     if launcher.speaks:
@@ -127,7 +127,13 @@ def check(
 
     if fail_on not in SEVERITIES:
         raise UsageError(f"--fail-on {fail_on}: is none of {', '.join(SEVERITIES)}")
-    payload = {"budget_s": units.parse_seconds(budget), "seed": seed, "profile": profile, "measure": measures}
+    payload = {
+        "budget_s": units.parse_seconds(budget),
+        "seed": seed,
+        "profile": profile,
+        "measure": measures,
+        "shows_lines": not as_json,
+    }
     if profile not in (None, "auto"):
         from topotune.topology.catalog import load_profile
 
@@ -185,26 +191,26 @@ def _check_here(
 
 
 def measure_rank(payload: dict[str, Any]) -> Any:
-    """`measure` on one rank; the measurement's document on rank 0."""
+    """`measure` on one rank; the measurement's document on rank 0, which also shows the progress."""
     from topotune.links.session import measure_worker
 
-    with progress_bar() as report:
-        return measure_worker(
-            payload,
-            lambda done: report("links", done, (1 - done) * payload["budget_s"]),
-            say_network,
-            print_error,
-        )
+    with _links_progress(payload, "measure") as show:
+        return measure_worker(payload, show, say_network, print_error)
 
 
 def check_rank(payload: dict[str, Any]) -> Any:
-    """`check` on one rank; the document of what was found on rank 0."""
+    """`check` on one rank; the document of what was found on rank 0, which also shows the progress."""
     from topotune.links.check_session import check_worker
 
-    with progress_bar() as report:
-        return check_worker(
-            payload,
-            lambda done: report("links", done, (1 - done) * payload["budget_s"]),
-            say_network,
-            print_error,
-        )
+    with _links_progress(payload, "check") as show:
+        return check_worker(payload, show, say_network, print_error)
+
+
+@contextmanager
+def _links_progress(payload: dict[str, Any], verb: str) -> Iterator[Callable[[float], None]]:
+    """What takes the share of the budget that is done."""
+    from topotune.tune.progress import share_of_budget
+
+    budget_s = payload["budget_s"]
+    with progress(payload, verb) as show:
+        yield lambda done: show(share_of_budget("links", done * budget_s, budget_s))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from topotune import units
-from topotune.cli.app import FINDINGS, app
+from topotune.cli.app import FINDINGS, Interrupted, app
 from topotune.cli.options import (
     Backend,
     BackwardTime,
@@ -30,14 +30,8 @@ from topotune.cli.options import (
     step_payload,
 )
 from topotune.cli.output import check_output, deliver, print_error, width
-from topotune.cli.ranks import (
-    check_backend,
-    find_launcher,
-    force_interface,
-    on_ranks,
-    progress_bar,
-    say_network,
-)
+from topotune.cli.progress import progress
+from topotune.cli.ranks import check_backend, find_launcher, force_interface, on_ranks, say_network
 from topotune.errors import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -115,7 +109,7 @@ def tune(
 
         print(render(look(), width=width()), flush=True)
     with _resumable(output):
-        document = on_ranks(tune_rank, payload, launcher, nproc_per_node)
+        document = on_ranks(tune_rank, payload | {"shows_lines": not as_json}, launcher, nproc_per_node)
     if not launcher.speaks:
         return
     plan = plan_from_document(document, "the new plan")
@@ -132,13 +126,21 @@ def _journal_path(plan: Path) -> Path:
 
 @contextlib.contextmanager
 def _resumable(output: Path | None) -> Iterator[None]:
-    """Where a run fails that has left a journal, say that it can be resumed."""
+    """Where a run that has left a journal fails or is interrupted, say that it can be resumed."""
     try:
         yield
     except RunError as error:
         if output is not None and error.hint is None and _journal_path(output).exists():
-            error.hint = f"topotune tune --resume -o {output} goes on from what was measured so far"
+            error.hint = _how_to_resume(output)
         raise
+    except KeyboardInterrupt:
+        if output is not None and _journal_path(output).exists():
+            raise Interrupted(_how_to_resume(output)) from None
+        raise
+
+
+def _how_to_resume(plan: Path) -> str:
+    return f"topotune tune --resume -o {plan} goes on from what was measured so far"
 
 
 def _how_to_use(plan: Path, ranks_per_node: Sequence[int]) -> str:
@@ -198,6 +200,7 @@ def compare(
     if launcher.speaks:
         check_output(output, force, schema="topotune/comparison")
     num_local_ranks = nproc_per_node or plan.fingerprint.hard.ranks_per_node[0]
+    payload["shows_lines"] = not as_json
     document = on_ranks(compare_rank, payload, launcher, num_local_ranks, share_result=True)
     if document is None:
         return
@@ -216,7 +219,7 @@ def run(
         bool, typer.Option("-v", "--verbose", help="Say on stderr which variables are set.")
     ] = False,
 ) -> NoReturn:
-    """Run CMD with all that the plan can set from outside: TOPOTUNE_PLAN, network, other programs.
+    """Run CMD with all that a plan can set from outside. TOPOTUNE_PLAN, network, other programs.
 
     Example: topotune run --plan plan.json -- torchrun --nproc-per-node 4 train.py
     """
@@ -271,17 +274,13 @@ def tune_rank(payload: dict[str, Any]) -> Any:
     """`tune` on one rank; the plan's document on rank 0, which also shows the progress."""
     from topotune.tune.session import tune_worker
 
-    with progress_bar() as report:
-        return tune_worker(
-            payload,
-            lambda now: report(now.phase, now.done, now.seconds_left),
-            say_network,
-            print_error,
-        )
+    with progress(payload, "tune") as show:
+        return tune_worker(payload, show, say_network, print_error)
 
 
 def compare_rank(payload: dict[str, Any]) -> Any:
-    """`compare` on one rank; the comparison's document on rank 0."""
+    """`compare` on one rank; the comparison's document on rank 0, which also shows the progress."""
     from topotune.tune.session import compare_worker
 
-    return compare_worker(payload, say_network, print_error)
+    with progress(payload, "compare") as show:
+        return compare_worker(payload, say_network, print_error, show)

@@ -1,11 +1,11 @@
-"""What verbs that run on ranks share: who started us, starting ranks, progress."""
+"""What verbs that run on ranks share: who started us, starting ranks, which network they use."""
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from topotune import __version__
+from topotune.cli.narration import say, told_to_ranks
 from topotune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def say_network(line: str) -> None:
     """Say on stderr which network the ranks use."""
-    print(f"network: {line}", file=sys.stderr)
+    say(f"network: {line}")
 
 
 def force_interface(names: str | None) -> None:
@@ -53,37 +53,16 @@ def on_ranks(
     """
     from topotune.launch import run_on_ranks
 
-    return run_on_ranks(
-        work,
-        payload,
-        launcher,
-        num_local_ranks=num_local_ranks,
-        default_ranks=_DEFAULT_RANKS,
-        share_result=share_result,
-        report=lambda line: print(line, file=sys.stderr),
-    )
-
-
-@contextlib.contextmanager
-def progress_bar() -> Iterator[Callable[[str, float, float], None]]:
-    """A bar with the time left on rank 0's stderr; nothing where that is no terminal.
-
-    What it yields takes the phase, the share done and the seconds left.
-    """
-    if not sys.stderr.isatty() or not find_launcher().speaks:
-        yield lambda phase, done, seconds_left: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    columns = (TextColumn("{task.description:12}"), BarColumn(), TextColumn("{task.fields[left]:>12}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("starting", total=1.0, left="")
-
-        def report(phase: str, done: float, seconds_left: float) -> None:
-            bar.update(task, description=phase, completed=done, left=f"{seconds_left:.0f} s left")
-
-        yield report
+    with told_to_ranks():
+        return run_on_ranks(
+            work,
+            payload,
+            launcher,
+            num_local_ranks=num_local_ranks,
+            default_ranks=_DEFAULT_RANKS,
+            share_result=share_result,
+            report=lambda line: print(line, file=sys.stderr),
+        )
 
 
 _DEFAULT_RANKS = 2

@@ -42,7 +42,7 @@ def report(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Make a report with pictures of any result files: one HTML file that needs no network.
+    """Make a report with pictures of any result files. One HTML file that needs no network.
 
     Example: topotune report plan.json plan.journal.jsonl links.json -o report.html
     """

@@ -29,7 +29,7 @@ def record(
     ] = 10,
     force: Force = False,
 ) -> None:
-    """Run CMD and record its model's gradients: sizes, order, times; no weights. For tune --gradients.
+    """Run CMD and record its model's gradients. Sizes, order, times; no weights. For tune --gradients.
 
     Example: topotune record -o gradients.json -- python train.py
     """

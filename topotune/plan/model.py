@@ -1,7 +1,7 @@
 """The plan: which algorithm each message size uses, with the evidence. Standard library only, no exceptions.
 
 A plan is read inside training jobs, so nothing here may import more than the standard library.
-Field by field as in docs/plan-format.md; ``topotune schema plan`` prints the JSON Schema.
+Field by field as in docs/reference/plan-format.md; ``topotune schema plan`` prints the JSON Schema.
 
 Every value checks itself with `topotune.plan.rules` when it is made (`BrokenRule`, a ValueError), so
 that a plan which exists can be written, read back and used.

@@ -11,7 +11,7 @@ and what they recorded is not measured again; confirmation and null trials have 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ from topotune.tune.finalists import (
 )
 from topotune.tune.inherit import with_inherited
 from topotune.tune.options import TuneOptions
-from topotune.tune.progress import BestSoFar, OnProgress, Phase, Progress
+from topotune.tune.progress import BestSoFar, Measuring, OnProgress, Phase, share_of_budget
 from topotune.tune.sampling import Sampling
 from topotune.tune.search import SizeSearch, Standing, ratio_of, search_sizes
 from topotune.tune.shortlist import shortlist
@@ -75,6 +75,14 @@ _LEAST_LIMIT: Final = (0.05, 2.0, 10.0)
 """… but never before this share of the budget, within these bounds in seconds: ranks wait for cores too."""
 
 _FIRST_GUESS_S: Final = 0.01
+_PHASES: Final[dict[str, Phase]] = {
+    "pilot": "pilot",
+    "search": "search",
+    "condition": "conditions",
+    "confirm": "confirm",
+    "null": "null trials",
+}
+"""The phase that trials of a purpose are taken in; checks are taken in several."""
 _UNSTABLE: Final = 0.15
 """Share of outliers, or of missed starts, from which a run says that the machine was unsteady."""
 
@@ -104,8 +112,11 @@ class _Run:
     options: TuneOptions
     sampling: Sampling
     on_progress: OnProgress
-    warnings: list[str]
-    best: dict[int, BestSoFar]
+    limit: Limit
+    warnings: list[str] = field(default_factory=list)
+    best: dict[int, BestSoFar] = field(default_factory=dict)
+    phase: Phase = "pilot"
+    measuring: Measuring | None = None
     unsearched: tuple[int, str] | None = None
     """The first size that was not searched, and why not."""
     untimed: frozenset[int] = frozenset()
@@ -115,14 +126,22 @@ class _Run:
         return share * self.options.budget_s
 
     def report(self, phase: Phase) -> None:
-        now_s, budget_s = self.sampling.now_s(), self.options.budget_s
-        self.on_progress(
-            Progress(
-                phase=phase,
-                done=min(1.0, now_s / budget_s),
-                seconds_left=max(0.0, budget_s - now_s),
-                best=dict(self.best),
-            )
+        self.phase = phase
+        now = share_of_budget(phase, self.sampling.now_s(), self.options.budget_s, self.measuring)
+        self.on_progress(replace(now, best=dict(self.best)))
+
+    def on_trial(self, purpose: str, message_bytes: int, arms: Sequence[Candidate]) -> None:
+        labels = tuple(arm.label for arm in arms if arm != DEFAULT) or (DEFAULT.label,)
+        self.measuring = Measuring(message_bytes=message_bytes, arms=labels)
+        self.report(_PHASES.get(purpose, self.phase))
+
+    def stands(self, message_bytes: int, candidate: Candidate, ratio: float, default_s: float) -> None:
+        """Note the fastest candidate at a size so far."""
+        self.best[message_bytes] = BestSoFar(
+            algorithm=candidate.label,
+            ratio=ratio,
+            default_s=default_s,
+            optimum_s=None if self.limit.time_s is None else self.limit.time_s(message_bytes),
         )
 
     def note(self, kind: str, record: Mapping[str, Any]) -> None:
@@ -150,7 +169,8 @@ def choose_rows(
         limit: the bound that rows are held against.
         on_progress: called after each step.
     """
-    run = _Run(options=options, sampling=sampling, on_progress=on_progress, warnings=[], best={})
+    run = _Run(options=options, sampling=sampling, on_progress=on_progress, limit=limit)
+    sampling.on_trial = run.on_trial
     defaults = _pilot(run, lambda size: predicted_s(DEFAULT, size))
     if defaults:
         sampling.limit_s = _limits(run, defaults, predicted_s)
@@ -253,7 +273,7 @@ def _pilot(run: _Run, predicted_s: Callable[[int], float]) -> dict[int, DefaultT
         times_s = np.concatenate((times_s, more_s))
         last_bytes, last_s = size, float(np.median(times_s))
         defaults[size] = DefaultTime(median_s=last_s, num_samples=len(times_s))
-        run.best[size] = BestSoFar(algorithm=DEFAULT.label, ratio=1.0)
+        run.stands(size, DEFAULT, 1.0, last_s)
         if relative_spread(times_s) > _SCATTERED:
             unsteady.append(size)
         run.report("pilot")
@@ -290,8 +310,11 @@ def _search(
         for search in searches:
             for standing in search.standings()[:1]:
                 if standing.comparison.ratio > run.best[search.message_bytes].ratio:
-                    run.best[search.message_bytes] = BestSoFar(
-                        algorithm=standing.candidate.label, ratio=standing.comparison.ratio
+                    run.stands(
+                        search.message_bytes,
+                        standing.candidate,
+                        standing.comparison.ratio,
+                        search.default_s,
                     )
         run.report("search")
 

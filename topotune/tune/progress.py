@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Phase = Literal["links", "pilot", "search", "conditions", "confirm", "null trials", "step", "done"]
+Phase = Literal["links", "pilot", "search", "conditions", "confirm", "null trials", "step", "compare", "done"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -14,10 +14,32 @@ class BestSoFar:
     Attributes:
         algorithm: its label (``ring channels=2``), or ``default``.
         ratio: default / candidate.
+        default_s: what the default takes there, seconds.
+        optimum_s: the provably shortest time there, seconds; None where there is no bound.
     """
 
     algorithm: str
     ratio: float
+    default_s: float
+    optimum_s: float | None = None
+
+    @property
+    def time_s(self) -> float:
+        """What the candidate takes, seconds."""
+        return self.default_s / self.ratio
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measuring:
+    """What is timed at the moment.
+
+    Attributes:
+        message_bytes: buffer on each rank.
+        arms: labels of what is timed in turn; without the default, unless it is timed alone.
+    """
+
+    message_bytes: int
+    arms: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,12 +51,26 @@ class Progress:
         done: share of the budget that has passed, within [0, 1].
         seconds_left: until the budget ends; less may be needed.
         best: size → best so far.
+        measuring: what is timed; None where that is not calls of one size.
     """
 
     phase: Phase
     done: float
     seconds_left: float
     best: Mapping[int, BestSoFar] = field(default_factory=dict)
+    measuring: Measuring | None = None
 
 
 OnProgress = Callable[[Progress], None]
+
+
+def share_of_budget(
+    phase: Phase, passed_s: float, budget_s: float, measuring: Measuring | None = None
+) -> Progress:
+    """The report of a run of which so many seconds of the budget have passed."""
+    return Progress(
+        phase=phase,
+        done=min(1.0, passed_s / budget_s),
+        seconds_left=max(0.0, budget_s - passed_s),
+        measuring=measuring,
+    )

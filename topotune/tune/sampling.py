@@ -34,6 +34,7 @@ from topotune.tune.trial import (
 from topotune.units import format_bytes
 
 Purpose = Literal["pilot", "search", "condition", "confirm", "null"]
+OnTrial = Callable[[Purpose | Literal["check"], int, Sequence[Candidate]], None]
 
 _BLOCK_S: Final = 0.25
 """Longest block: clocks stay fresh, spacing adapts, and one sleepy rank spoils little."""
@@ -67,6 +68,7 @@ class Sampling:
         taken: samples that were kept, so far.
         past: what earlier launches of this run recorded; it is used up.
         limit_s: what a call of a candidate at a size may take until it is cut off.
+        on_trial: called before each block and check, between timed calls: for what, which size, which arms.
         deaths: by candidate, how often it was cut off or was running when the run died.
         failures: why, the last time that a call of it was cut off, by candidate.
     """
@@ -79,6 +81,7 @@ class Sampling:
     past: Past = field(default_factory=Past)
     limit_s: Callable[[Candidate, int], float | None] = lambda _candidate, _message_bytes: None
     failures: dict[Candidate, str] = field(default_factory=dict)
+    on_trial: OnTrial = lambda _purpose, _message_bytes, _arms: None
     _recent_s: dict[tuple[int, Candidate, Condition], list[float]] = field(
         default_factory=lambda: defaultdict(list)
     )
@@ -113,6 +116,7 @@ class Sampling:
             return self.why_left_out(candidate)
         key = (message_bytes, candidate)
         if key not in self._checks:
+            self.on_trial("check", message_bytes, (candidate,))
             number = self._begin("check", message_bytes, (candidate,), 1, "idle")
             limit_s = self.limit_s(candidate, message_bytes)
             check = self._checks[key] = self.bench.check(candidate, message_bytes, limit_s=limit_s)
@@ -179,6 +183,7 @@ class Sampling:
                 message_bytes, arms, missing, first_guess_s, condition, on_clock=not loses_rounds
             )
             asked += len(block.orders)
+            self.on_trial(purpose, message_bytes, arms)
             times = self.bench.run(block)
             if times.broken is not None:
                 failed = arms[times.broken.arm]

@@ -49,12 +49,12 @@ from topotune.tune.journal import ENDED
 from topotune.tune.opening import Record
 from topotune.tune.options import CompareOptions, TuneOptions
 from topotune.tune.pipeline import Choice, choose_rows
-from topotune.tune.progress import OnProgress, Phase, Progress
+from topotune.tune.progress import Measuring, OnProgress, share_of_budget
 from topotune.tune.sampling import Sampling
 from topotune.tune.step_ranks import StepRanks
 from topotune.tune.step_session import ROWS_SHARE, compared_step, rows_progress, with_buckets
 from topotune.tune.timing import Station, TorchBench
-from topotune.tune.trial import DEFAULT
+from topotune.tune.trial import DEFAULT, PLANNED
 from topotune.tune.world import World, joined_world
 
 _LINKS_SHARE, _LINKS_MOST_S = 0.07, 4.0
@@ -107,12 +107,14 @@ def compare_worker(
     payload: Mapping[str, Any],
     on_network: Callable[[str], None] = lambda line: None,
     say: Callable[[TopotuneError], None] = lambda _error: None,
+    on_progress: OnProgress = lambda _progress: None,
 ) -> dict[str, Any] | None:
     """Compare a plan with the default on this rank, together with all others.
 
     Args:
         payload: ``plan_path``, and ``sizes`` (or None), ``budget_s``, ``seed``, which may be left out
             (`CompareOptions`).
+        on_progress: called on rank 0, before each block of calls.
         on_network: called on rank 0 with each line about the network interfaces that the nodes use.
         say: as for `joined_world`.
 
@@ -141,6 +143,12 @@ def compare_worker(
             return None
         bench = TorchBench(station, started_s=started_s)
         sampling = Sampling(bench=bench, rng=np.random.default_rng(options.seed))
+
+        def on_trial(_purpose: str, message_bytes: int, _arms: object) -> None:
+            measuring = Measuring(message_bytes=message_bytes, arms=(PLANNED.label,))
+            on_progress(share_of_budget("compare", bench.now_s(), options.budget_s, measuring))
+
+        sampling.on_trial = on_trial
         with _told_to_all(world, bench):
             gradients = None if options.step is None else options.step.gradients()
             found, warnings = compare_plan(
@@ -214,9 +222,9 @@ def _tune(
             )
         plan = _plan(world, options, arrangement, fingerprint, choice, warnings, bench.now_s())
         if gradients is not None:
-            report(_progress("step", bench.now_s(), options.budget_s))
+            report(share_of_budget("step", bench.now_s(), options.budget_s))
             plan = with_buckets(plan, gradients, options, bench)
-            report(_progress("done", bench.now_s(), options.budget_s))
+            report(share_of_budget("done", bench.now_s(), options.budget_s))
         if journal is not None:
             journal.note(ENDED, {"plan": plan_to_document(plan)})
     bench.end()
@@ -267,7 +275,7 @@ def _link_model(
 
     def share(done: float) -> None:
         passed_s = time.perf_counter() - started_s
-        report(_progress("links", passed_s, options.budget_s))
+        report(share_of_budget("links", passed_s, options.budget_s))
 
     measurement = measure_links(
         world.private.group,
@@ -282,12 +290,6 @@ def _link_model(
     if world.rank != 0:  # which alone needs more than the measuring; and ranks may outnumber cores
         return None, ()
     return fit_links(measurement, seed=options.seed), measurement.warnings
-
-
-def _progress(phase: Phase, passed_s: float, budget_s: float) -> Progress:
-    return Progress(
-        phase=phase, done=min(1.0, passed_s / budget_s), seconds_left=max(0.0, budget_s - passed_s)
-    )
 
 
 def _flow_time(world: World, options: TuneOptions) -> FlowTime | None:
