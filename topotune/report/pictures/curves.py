@@ -5,6 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, Literal
 
+import pandas as pd
+
+from topotune.frames.frame import ends, frame
 from topotune.links.figures import CollectiveFigure, busbw_factor
 from topotune.links.measurement import Measurement
 from topotune.plan.model import DEFAULT_ALGORITHM, Plan
@@ -92,13 +95,13 @@ class Curve:
 
 
 def plan_curves(plan: Plan, source: str) -> list[Curve]:
-    """The default, the plan and what was predicted of it, for the world's allreduce."""
+    """The default, the plan, what was predicted of it, and the optimum, for the world's allreduce."""
     measured = {
         row.evidence.measured_bytes: (row, row.evidence)
         for row in plan.groups[0].allreduce or ()
         if row.evidence is not None and not row.evidence.extrapolated
     }
-    default, planned, predicted = [], [], []
+    default, planned, predicted, least = [], [], [], []
     for size, (row, evidence) in sorted(measured.items()):
         default.append(Point(size, evidence.default_median_s))
         if row.algorithm == DEFAULT_ALGORITHM:
@@ -109,11 +112,14 @@ def plan_curves(plan: Plan, source: str) -> list[Curve]:
             planned.append(Point(size, evidence.median_s, interval_s))
         if evidence.predicted_s:
             predicted.append(Point(size, evidence.predicted_s))
+        if row.percent_of_optimum:
+            least.append(Point(size, row.percent_of_optimum / 100 * planned[-1].time_s))
     num_ranks = plan.groups[0].shape.num_ranks
     named: tuple[tuple[str, Role, list[Point]], ...] = (
         ("default", "default", default),
         ("plan", "plan", planned),
         ("plan, as predicted", "prediction", predicted),
+        ("optimum", "optimum", least),
     )
     return [
         Curve(name=name, source=source, role=role, num_ranks=num_ranks, points=tuple(points))
@@ -222,6 +228,25 @@ def _optimum(name: str, source: str, num_ranks: int, points: Sequence[Point]) ->
     return Curve(name=name, source=source, role="optimum", num_ranks=num_ranks, points=tuple(points))
 
 
+def curve_points(curves: Sequence[Curve]) -> pd.DataFrame:
+    """One row for each point of some curves; intervals and bus bandwidth where there are any."""
+    return frame(
+        (
+            "curve", "source", "role", "collective", "num_ranks", "message_bytes", "time_s", "time_s_low",
+            "time_s_high", "busbw_bytes_per_s",
+        ),
+        (
+            (
+                curve.name, curve.source, curve.role, curve.collective, curve.num_ranks, point.message_bytes,
+                point.time_s, *ends(point.interval_s),
+                curve.busbw_bytes_per_s(point, point.time_s) if (curve.num_ranks or 0) > 1 else None,
+            )
+            for curve in curves
+            for point in curve.points
+        ),
+    )  # fmt: skip
+
+
 def crossovers(plan: Plan) -> list[int]:
     """Message sizes at which the plan goes over from one algorithm to another."""
     rows = plan.groups[0].allreduce or ()
@@ -328,7 +353,7 @@ def _trace(
     values: Sequence[tuple[float, tuple[float, float] | None]],
     form: Any,
 ) -> dict[str, Any]:
-    name = plain(f"{curve.name} ({curve.source})")
+    name = f"{plain(curve.name, 60)} ({plain(curve.source, 30)})"
     texts = [
         f"{format_bytes(point.message_bytes)}: {form(value)}"
         + (f" ({form(interval[0])} … {form(interval[1])})" if interval else "")
