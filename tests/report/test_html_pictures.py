@@ -168,11 +168,15 @@ def test_a_schedule_of_many_ranks_is_folded():
 
 def test_sizes_at_which_the_plan_changes_algorithms_are_marked(results):
     plan = results["plan"]
-    assert crossovers(plan) == [1024, 2**20]
+    assert crossovers(plan) == [(1024, "ring"), (2**20, "hierarchical")]
     shapes = time_chart(plan_curves(plan, "f"), crossovers(plan)).figure["layout"]["shapes"]
     assert [shape["x0"] for shape in shapes] == []  # one point alone: none lies within
-    shapes = time_chart(prediction_curves(results["prediction"], "f"), [1, 2048]).figure["layout"]["shapes"]
-    assert [shape["x0"] for shape in shapes] == [2048]
+    marks = [(1, "ring"), (2048, "<b>"), (2048, "tree")]
+    layout = time_chart(prediction_curves(results["prediction"], "f"), marks).figure["layout"]
+    assert [shape["x0"] for shape in layout["shapes"]] == [2048]
+    assert [(one["text"], 10 ** one["x"]) for one in layout["annotations"]] == [
+        ("→ &lt;b&gt;, tree", pytest.approx(2048))
+    ]
 
 
 def test_a_curve_of_many_points_is_thinned():

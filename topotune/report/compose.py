@@ -484,7 +484,9 @@ def _curves(file: ResultFile) -> list[drawn.Curve]:
             return []
 
 
-def _curve_sections(curves: Sequence[drawn.Curve], marks: Sequence[int], names: "_Names") -> list[Section]:
+def _curve_sections(
+    curves: Sequence[drawn.Curve], marks: Sequence[drawn.Mark], names: "_Names"
+) -> list[Section]:
     """One section for each number of ranks; times of different numbers are not to be compared."""
     sections = []
     counts = sorted({curve.num_ranks for curve in curves}, key=lambda one: (one is None, one or 0))
@@ -520,6 +522,6 @@ def _curve_sections(curves: Sequence[drawn.Curve], marks: Sequence[int], names: 
     return sections
 
 
-def _charts(curves: Sequence[drawn.Curve], marks: Sequence[int]) -> list[Chart]:
+def _charts(curves: Sequence[drawn.Curve], marks: Sequence[drawn.Mark]) -> list[Chart]:
     charts = (drawn.time_chart(curves, marks), drawn.busbw_chart(curves, marks))
     return [chart for chart in charts if chart is not None]
