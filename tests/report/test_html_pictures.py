@@ -1,10 +1,13 @@
 import json
 import re
+import runpy
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 from result_files import cluster, measurement, write_all
 
+from topotune.plan import load_plan
 from topotune.report.pictures.cluster import MAX_CARDS, cluster_drawing
 from topotune.report.pictures.curves import (
     Curve,
@@ -25,6 +28,8 @@ from topotune.results import read_result
 from topotune.schedule.ring import ring
 from topotune.step.timeline import Timeline
 from topotune.topology.model import Source, Topology, Vertex
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -265,3 +270,12 @@ def test_the_optimum_of_a_plan_follows_from_the_share_that_it_reaches(results):
     found = {curve.role: curve for curve in plan_curves(results["plan"], "f")}
     share = results["plan"].groups[0].allreduce[-1].percent_of_optimum / 100
     assert found["optimum"].points[0].time_s == pytest.approx(share * found["plan"].points[0].time_s)
+
+
+def test_the_readmes_picture_is_what_its_command_draws():
+    script = runpy.run_path(str(ROOT / "docs" / "make_picture.py"))
+    data = ROOT / "notebooks" / "data"
+    comparison = read_result(data / "2x4.comparison.json").value
+    drawn = script["picture"](load_plan(data / "2x4.plan.json"), comparison, script["HEADING"])
+    assert drawn == (ROOT / "docs" / "default-plan-optimum.svg").read_text()
+    ET.fromstring(drawn)
