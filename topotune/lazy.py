@@ -10,14 +10,16 @@ def lazy_attributes(package: str, homes: Mapping[str, str]) -> Callable[[str], A
 
     Args:
         package: its ``__name__``.
-        homes: name → the module that has it, or ``module:name`` where it has another name there.
+        homes: name → the module that has it, ``module:name`` where it has another name there, or ``module:``
+            where it is the module itself.
     """
 
     def __getattr__(name: str) -> Any:
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module, _, attribute = home.partition(":")
-        return getattr(import_module(module), attribute or name)
+        module, colon, attribute = home.partition(":")
+        found = import_module(module)
+        return found if colon and not attribute else getattr(found, attribute or name)
 
     return __getattr__

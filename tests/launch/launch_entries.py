@@ -95,3 +95,11 @@ def wait_for_the_end(payload):
 
 def nothing(payload):
     return None
+
+
+def beside(payload):
+    if payload.get("fails") == int(os.environ["RANK"]):
+        raise errors.UsageError("not like this")
+    if payload.get("dies") == int(os.environ["RANK"]):
+        os._exit(7)
+    return {"rank": os.environ["RANK"], "size": os.environ["WORLD_SIZE"], **payload}

@@ -17,7 +17,8 @@ from topotune.tune.journal import ENDED, Journal
 HOSTILE = """</script><script>window.owned=1</script><img src=x onerror="window.owned=2">'"&{{7*7}}<b>=1+1"""
 
 KINDS = (
-    "check", "comparison", "journal", "measurement", "optimum", "plan", "prediction", "schedule", "topology",
+    "check", "comparison", "gradients", "journal", "measurement", "optimum", "plan", "prediction", "schedule",
+    "topology",
 )  # fmt: skip
 
 
@@ -26,6 +27,7 @@ def write_all(folder: Path, text: str = "a") -> dict[str, Path]:
     documents = {
         "check": check(text),
         "comparison": comparison(text),
+        "gradients": gradients(text),
         "measurement": measurement_to_document(measurement(2, 2, text)),
         "optimum": optimum(text),
         "plan": plan(text),
@@ -69,6 +71,34 @@ def comparison(text: str) -> dict[str, Any]:
     return {
         "schema": "topotune/comparison", "schema_version": 1, "plan": text, "num_ranks": 4,
         "confidence": 0.95, "correction": "bonferroni", "rows": rows, "warnings": [text],
+        "step": compared_step(text),
+    }  # fmt: skip
+
+
+def compared_step(text: str) -> dict[str, Any]:
+    """A backward of 0.1 s; the default's second bucket, and less of the plan's, lie behind it."""
+
+    def timeline(*buckets: tuple[int, float, float, float]) -> dict[str, Any]:
+        keys = ("num_bytes", "complete_s", "start_s", "end_s")
+        return {"backward_s": 0.1, "buckets": [dict(zip(keys, one, strict=True)) for one in buckets]}
+
+    return {
+        "default_median_s": 0.17, "plan_median_s": 0.14, "ratio": 1.2, "ratio_ci": [1.1, 1.3],
+        "num_samples": 9, "verdict": "faster", "gradients": text, "backward_s": 0.1, "compute": text,
+        "num_threads": 1, "default_layout_bytes": [2**20, 2**22], "plan_layout_bytes": [2**21, 3 * 2**20],
+        "default_timeline": timeline((2**20, 0.02, 0.02, 0.04), (2**22, 0.1, 0.1, 0.16)),
+        "plan_timeline": timeline((2**21, 0.03, 0.03, 0.07), (3 * 2**20, 0.06, 0.07, 0.13)),
+        "bound": {"kind": "wire", "text": f"wire-bound: {text}"},
+    }  # fmt: skip
+
+
+def gradients(text: str) -> dict[str, Any]:
+    return {
+        "schema": "topotune/gradients", "schema_version": 1, "backward_s": 0.1, "timed": True,
+        "source": text[:200], "num_steps": 10, "warnings": [text],
+        "gradients": [
+            {"num_bytes": 2**18, "dtype": "float32", "ready_s": 0.01 * number} for number in range(1, 11)
+        ],
     }  # fmt: skip
 
 
@@ -90,6 +120,7 @@ def prediction(text: str) -> dict[str, Any]:
         return {
             "message_bytes": message_bytes,
             "optimum_s": 5e-4,
+            "nccl": {"algorithm": text[:100], "protocol": "ll", "time_s": 2e-3, "percent_of_optimum": None},
             "predictions": [
                 {"algorithm": name, "params": {"pieces": 2}, "time_s": time_s, "percent_of_optimum": 50.0}
                 for name, time_s in times.items()
@@ -98,7 +129,8 @@ def prediction(text: str) -> dict[str, Any]:
 
     return {
         "schema": "topotune/prediction", "schema_version": 1, "num_ranks": 4, "network": text,
-        "rank_order": None, "bottleneck": {"text": text, "cut": [text]}, "no_bound_reason": None,
+        "rank_order": None, "nccl_version": text[:100], "bottleneck": {"text": text, "cut": [text]},
+        "no_bound_reason": None,
         "sizes": [size(1024), size(2**20)], "warnings": [text],
     }  # fmt: skip
 

@@ -83,3 +83,34 @@ def test_a_run_that_did_not_end_has_no_plan(tmp_path):
     run = read_result(tmp_path / "plan.journal.jsonl").value
     assert run.plan is None
     assert run.num_ranks == 4
+
+
+def test_a_decision_says_what_was_found_what_is_chosen_and_why(results):
+    frame = frames.decisions(results["journal"].value)
+    assert list(frame["message_bytes"]) == [65536]
+    row = frame.iloc[0]
+    assert (row["num_timed"], row["best"], row["finalist"]) == (1, "a pieces=2", "a pieces=2")
+    assert row["ratio_in_search"] == pytest.approx(math.exp(0.7))
+    assert row["ratio_confirmed"] == pytest.approx(2.05)
+    assert row["chosen"].startswith("ring")
+    assert row["why"] == "in the range of an algorithm that was confirmed at both ends of it"
+
+
+def test_a_run_that_did_not_end_has_decided_nothing(tmp_path):
+    write_journal(tmp_path / "plan.journal.jsonl", "a", ends=False)
+    row = frames.decisions(read_result(tmp_path / "plan.journal.jsonl").value).iloc[0]
+    assert (row["chosen"], row["why"]) == (None, "the run ended before its decision")
+
+
+def test_buckets_say_what_of_their_exchange_lies_behind_the_backward(results):
+    frame = frames.step_buckets(results["comparison"].value)
+    assert list(frame["way"]) == ["default", "default", "plan", "plan"]
+    assert list(frame["exposed_s"]) == pytest.approx([0.0, 0.06, 0.0, 0.03])
+
+
+def test_the_buckets_of_a_plan_have_their_caps(results):
+    frame = frames.plan_buckets(results["plan"].value)
+    ddp = results["plan"].value.ddp
+    assert list(frame["bucket_bytes"]) == list(ddp.layout_bytes)
+    assert frame["cap_bytes"].iloc[0] == ddp.bucket_caps_mb[0] * 2**20
+    assert len(frames.plan_step(results["plan"].value)) == 1

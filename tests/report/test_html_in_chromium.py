@@ -91,12 +91,33 @@ def page(browser, page_file, request):
 
 def test_every_picture_is_drawn_and_nothing_is_said_on_the_console(page):
     assert page.said == []
-    assert page.run("document.querySelectorAll('[data-figure]').length") == 9
+    assert page.run("document.querySelectorAll('[data-figure]').length") == 12
     drawn = """[...document.querySelectorAll('[data-figure]')].map((one) => [
       one.querySelector('.main-svg').getBoundingClientRect().width, one.querySelectorAll('.trace, .hm').length
     ])"""
     assert all(width >= 100 and num_traces > 0 for width, num_traces in page.run(drawn))
     assert page.run("document.querySelectorAll('svg.cluster .v').length") > 10
+
+
+def test_no_chart_offers_to_send_anything_away(page):
+    offered = page.run("[...document.querySelectorAll('.modebar-btn')].map((one) => one.dataset.title)")
+    assert offered
+    assert not [title for title in offered if "hare" in title or "loud" in title]
+
+
+def test_links_are_coloured_by_kind_or_by_share(page):
+    colours = """(() => {
+      const lines = [...document.querySelectorAll('.cluster > g > .l, .cluster > .l')];
+      return [...new Set(lines.map((one) => getComputedStyle(one).stroke))].sort();
+    })()"""
+    by_kind = page.run(colours)
+    page.run("for (const one of document.querySelectorAll('input.by-share')) one.click()")
+    by_share = page.run(colours)
+    assert by_share != by_kind
+    assert len(by_share) == 2  # as fast as their class, and half of it
+    assert page.run("document.querySelector('.legend.by-kind').checkVisibility()") is False
+    page.run("for (const one of document.querySelectorAll('input:not(.by-share)[type=radio]')) one.click()")
+    assert page.run(colours) == by_kind
 
 
 def test_nothing_of_the_files_is_run_and_nothing_is_fetched(page, page_file):

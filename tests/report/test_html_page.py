@@ -81,12 +81,14 @@ def test_a_page_holds_a_section_for_each_file_and_the_curves_together(whole):
         "Plan",
         "The plan against the default",
         "Allreduce, 4 ranks",
+        "The training step",
         "Cluster",
         "Measured links",
         "Tuning over time",
         "The optimum",
         "Prediction",
         "Schedule",
+        "Gradients of the job",
     ]
 
 
@@ -112,7 +114,7 @@ def test_labels_of_charts_are_escaped_for_plotly(whole):
                 yield from texts(one)
 
     figures = [one for name, one in Parsed(whole).islands().items() if name.startswith("figure-")]
-    assert len(figures) == 7
+    assert len(figures) == 10
     found = [text for figure in figures for text in texts(figure)]
     assert any("&lt;/script&gt;" in text for text in found)
     for text in found:

@@ -1,10 +1,13 @@
 import json
 import re
+import runpy
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 from result_files import cluster, measurement, write_all
 
+from topotune.plan import load_plan
 from topotune.report.pictures.cluster import MAX_CARDS, cluster_drawing
 from topotune.report.pictures.curves import (
     Curve,
@@ -18,11 +21,15 @@ from topotune.report.pictures.curves import (
 from topotune.report.pictures.folded import fold
 from topotune.report.pictures.matrices import MAX_CELLS_A_SIDE, matrix_chart, pair_matrices
 from topotune.report.pictures.schedules import sending_chart
+from topotune.report.pictures.steps import Way, ready_chart, step_chart
 from topotune.report.pictures.tuning import ratios_chart, trials_chart
 from topotune.report.words import certificate_in_words, plan_commands
 from topotune.results import read_result
 from topotune.schedule.ring import ring
+from topotune.step.timeline import Timeline
 from topotune.topology.model import Source, Topology, Vertex
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -166,11 +173,15 @@ def test_a_schedule_of_many_ranks_is_folded():
 
 def test_sizes_at_which_the_plan_changes_algorithms_are_marked(results):
     plan = results["plan"]
-    assert crossovers(plan) == [1024, 2**20]
+    assert crossovers(plan) == [(1024, "ring"), (2**20, "hierarchical")]
     shapes = time_chart(plan_curves(plan, "f"), crossovers(plan)).figure["layout"]["shapes"]
     assert [shape["x0"] for shape in shapes] == []  # one point alone: none lies within
-    shapes = time_chart(prediction_curves(results["prediction"], "f"), [1, 2048]).figure["layout"]["shapes"]
-    assert [shape["x0"] for shape in shapes] == [2048]
+    marks = [(1, "ring"), (2048, "<b>"), (2048, "tree")]
+    layout = time_chart(prediction_curves(results["prediction"], "f"), marks).figure["layout"]
+    assert [shape["x0"] for shape in layout["shapes"]] == [2048]
+    assert [(one["text"], 10 ** one["x"]) for one in layout["annotations"]] == [
+        ("→ &lt;b&gt;, tree", pytest.approx(2048))
+    ]
 
 
 def test_a_curve_of_many_points_is_thinned():
@@ -207,3 +218,64 @@ def test_commands_quote_the_name_of_the_plan(results):
     commands = [text for _, text in plan_commands(results["plan"], "my plan's.json")]
     assert "topotune compare 'my plan'\"'\"'s.json'" in commands
     assert 'model.register_comm_hook(None, topotune.ddp_comm_hook("my plan\'s.json"))' in commands
+
+
+def bars(chart):
+    return {trace["name"]: list(zip(trace["y"], trace["base"], trace["x"], strict=True)) for trace in chart}
+
+
+def test_an_exchange_is_cut_where_the_backward_ends(results):
+    step = results["comparison"].step
+    chart = step_chart([Way(name="default", timeline=step.default_timeline, measured_s=0.17)])
+    *drawn, measured = chart.figure["data"]
+    assert bars(drawn) == {
+        "backward": [("default: backward", 0.0, 0.1)],
+        "exchange beside the backward": [("default: exchange", 0.02, pytest.approx(0.02))],
+        "exposed tail": [("default: exchange", 0.1, pytest.approx(0.06))],
+    }
+    assert measured["x"] == [0.17]
+    assert "60 ms lie behind the backward" in chart.alt
+
+
+def test_a_bucket_across_the_end_of_the_backward_is_hidden_in_part(results):
+    chart = step_chart([Way(name="plan", timeline=results["comparison"].step.plan_timeline)])
+    drawn = bars(chart.figure["data"])
+    assert drawn["exchange beside the backward"][1][1:] == (0.07, pytest.approx(0.03))
+    assert drawn["exposed tail"] == [("plan: exchange", 0.1, pytest.approx(0.03))]
+
+
+def test_many_buckets_are_drawn_together():
+    times = tuple(0.001 * number for number in range(5000))
+    line = Timeline(
+        sizes=(4,) * 5000,
+        complete_s=times,
+        starts_s=times,
+        ends_s=tuple(t + 0.001 for t in times),
+        backward_s=9,
+    )
+    chart = step_chart([Way(name="x", timeline=line)])
+    (_, first_s, length_s), *more = bars(chart.figure["data"])["exchange beside the backward"]
+    assert (first_s, length_s) == (0.0, pytest.approx(0.013))
+    assert len(more) < 400
+
+
+def test_gradients_are_ready_in_steps_up_to_all_of_them(results):
+    (trace,) = ready_chart(results["gradients"]).figure["data"]
+    assert (trace["x"][0], trace["y"][0]) == (0.0, 0.0)
+    assert (trace["x"][-1], trace["y"][-1]) == (0.1, 100.0)
+    assert trace["y"][5] == pytest.approx(50.0)
+
+
+def test_the_optimum_of_a_plan_follows_from_the_share_that_it_reaches(results):
+    found = {curve.role: curve for curve in plan_curves(results["plan"], "f")}
+    share = results["plan"].groups[0].allreduce[-1].percent_of_optimum / 100
+    assert found["optimum"].points[0].time_s == pytest.approx(share * found["plan"].points[0].time_s)
+
+
+def test_the_readmes_picture_is_what_its_command_draws():
+    script = runpy.run_path(str(ROOT / "docs" / "make_picture.py"))
+    data = ROOT / "notebooks" / "data"
+    comparison = read_result(data / "2x4.comparison.json").value
+    drawn = script["picture"](load_plan(data / "2x4.plan.json"), comparison, script["HEADING"])
+    assert drawn == (ROOT / "docs" / "default-plan-optimum.svg").read_text()
+    ET.fromstring(drawn)

@@ -52,7 +52,7 @@ def test_parameters_that_no_algorithm_has_are_refused(tmp_path):
 
 
 def test_a_key_that_is_not_known_is_passed_over_where_only_pictures_are_made(tmp_path):
-    (tmp_path / "x.json").write_text(json.dumps(comparison("a") | {"step": {"ratio": 1.1}}))
+    (tmp_path / "x.json").write_text(json.dumps(comparison("a") | {"later": {"ratio": 1.1}}))
     assert read_result(tmp_path / "x.json").value.num_ranks == 4
 
 
@@ -91,3 +91,23 @@ def test_every_kind_survives_its_own_truncation(tmp_path):
             path.write_bytes(path.read_bytes()[:-20])
             with pytest.raises(InputFileError):
                 read_result(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"backward_s": -1}, r"step\.default_timeline\.backward_s: is -1"),
+        ({"buckets": []}, r"step\.default_timeline\.buckets"),
+        (
+            {"buckets": [{"num_bytes": 4, "complete_s": 0, "start_s": 2, "end_s": 1}]},
+            r"before it starts at 2 s",
+        ),
+        ({"buckets": [{"num_bytes": 4, "complete_s": 0, "start_s": 0}]}, "lacks the key 'end_s'"),
+    ],
+)
+def test_a_timeline_that_cannot_be_is_refused(tmp_path, change, says):
+    document = comparison("a")
+    document["step"]["default_timeline"] |= change
+    (tmp_path / "x.json").write_text(json.dumps(document))
+    with pytest.raises(InputFileError, match=says):
+        read_result(tmp_path / "x.json")

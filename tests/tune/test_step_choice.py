@@ -211,6 +211,10 @@ def test_a_comparison_of_steps_has_a_verdict_and_what_bounds_the_default(factor,
     assert step["bound"]["text"].startswith(step["bound"]["kind"])
     assert step["default_layout_bytes"] == [4 * MIB, 28 * MIB, 16 * MIB]
     assert step["plan_layout_bytes"] == [8 * MIB] * 6
+    assert [one["num_bytes"] for one in step["default_timeline"]["buckets"]] == step["default_layout_bytes"]
+    line = step["plan_timeline"]
+    assert [one["num_bytes"] for one in line["buckets"]] == step["plan_layout_bytes"]
+    assert all(one["complete_s"] <= one["start_s"] < one["end_s"] for one in line["buckets"])
 
 
 def test_a_comparison_of_steps_runs_its_fewest_rounds_also_without_time():
@@ -225,4 +229,5 @@ def test_a_plan_without_times_needs_a_backward_to_compare_steps():
     assert "--backward" in warnings[0]
     step, warnings = compare(MadeUpRanks(), table=rows(measured=False))
     assert step["bound"] is None
+    assert step["default_timeline"] is step["plan_timeline"] is None
     assert warnings == []

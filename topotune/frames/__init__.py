@@ -17,16 +17,20 @@ from topotune.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from topotune.frames.catalog import frames_of
-    from topotune.frames.chosen import certificate, plan_links, plan_rows
+    from topotune.frames.chosen import certificate, plan_buckets, plan_links, plan_rows, plan_step
     from topotune.frames.compared import (
         compared_sizes,
+        compared_steps,
         findings,
         least_times,
+        nccl_choices,
         optima,
         predictions,
+        step_buckets,
+        timeline_buckets,
         transfers,
     )
-    from topotune.frames.described import device_pairs, links, vertices
+    from topotune.frames.described import device_pairs, gradients, links, ranks, vertices
     from topotune.frames.timed import (
         collectives,
         exchanges,
@@ -36,28 +40,37 @@ if TYPE_CHECKING:
         pair_timings,
         round_trips,
     )
-    from topotune.frames.tried import candidates, trials, verdicts
+    from topotune.frames.tried import candidates, decisions, trials, verdicts
 
 __all__ = [
     "candidates",
     "certificate",
     "collectives",
     "compared_sizes",
+    "compared_steps",
+    "decisions",
     "device_pairs",
     "exchanges",
     "findings",
     "flows",
     "frames_of",
+    "gradients",
     "least_times",
     "link_classes",
     "link_figures",
     "links",
+    "nccl_choices",
     "optima",
     "pair_timings",
+    "plan_buckets",
     "plan_links",
     "plan_rows",
+    "plan_step",
     "predictions",
+    "ranks",
     "round_trips",
+    "step_buckets",
+    "timeline_buckets",
     "transfers",
     "trials",
     "verdicts",
@@ -66,9 +79,20 @@ __all__ = [
 
 _HOMES = {
     "catalog": ("frames_of",),
-    "chosen": ("certificate", "plan_links", "plan_rows"),
-    "compared": ("compared_sizes", "findings", "least_times", "optima", "predictions", "transfers"),
-    "described": ("device_pairs", "links", "vertices"),
+    "chosen": ("certificate", "plan_buckets", "plan_links", "plan_rows", "plan_step"),
+    "compared": (
+        "compared_sizes",
+        "compared_steps",
+        "findings",
+        "least_times",
+        "nccl_choices",
+        "optima",
+        "predictions",
+        "step_buckets",
+        "timeline_buckets",
+        "transfers",
+    ),
+    "described": ("device_pairs", "gradients", "links", "ranks", "vertices"),
     "timed": (
         "collectives",
         "exchanges",
@@ -78,7 +102,7 @@ _HOMES = {
         "pair_timings",
         "round_trips",
     ),
-    "tried": ("candidates", "trials", "verdicts"),
+    "tried": ("candidates", "decisions", "trials", "verdicts"),
 }
 
 __getattr__ = lazy_attributes(

@@ -15,6 +15,7 @@ from topotune.results.reading import Result
 from topotune.results.tuning import TuningRun
 from topotune.schedule.model import Schedule
 from topotune.simulate.document import Prediction
+from topotune.step.gradients import Gradients
 from topotune.topology.model import Topology
 
 _FRAMES: Final[Mapping[type, Mapping[str, Callable[[Any], pd.DataFrame]]]] = {
@@ -22,6 +23,7 @@ _FRAMES: Final[Mapping[type, Mapping[str, Callable[[Any], pd.DataFrame]]]] = {
         "vertices": described.vertices,
         "links": described.links,
         "device_pairs": described.device_pairs,
+        "ranks": described.ranks,
     },
     Measurement: {
         "link_classes": timed.link_classes,
@@ -35,14 +37,26 @@ _FRAMES: Final[Mapping[type, Mapping[str, Callable[[Any], pd.DataFrame]]]] = {
     Plan: {
         "plan_rows": chosen.plan_rows,
         "plan_links": chosen.plan_links,
+        "plan_step": chosen.plan_step,
+        "plan_buckets": chosen.plan_buckets,
         "certificate": chosen.certificate,
     },
-    TuningRun: {"trials": tried.trials, "candidates": tried.candidates, "verdicts": tried.verdicts},
+    TuningRun: {
+        "decisions": tried.decisions,
+        "candidates": tried.candidates,
+        "verdicts": tried.verdicts,
+        "trials": tried.trials,
+    },
     Schedule: {"transfers": compared.transfers},
-    Comparison: {"compared_sizes": compared.compared_sizes},
-    Prediction: {"predictions": compared.predictions},
+    Comparison: {
+        "compared_sizes": compared.compared_sizes,
+        "compared_steps": compared.compared_steps,
+        "step_buckets": compared.step_buckets,
+    },
+    Prediction: {"predictions": compared.predictions, "nccl_choices": compared.nccl_choices},
     Check: {"findings": compared.findings},
     OptimumResult: {"optima": compared.optima, "least_times": compared.least_times},
+    Gradients: {"gradients": described.gradients},
 }
 
 

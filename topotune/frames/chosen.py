@@ -8,6 +8,7 @@ import pandas as pd
 from topotune.frames.frame import ends, frame
 from topotune.plan.describe import params_in_words
 from topotune.plan.model import COLLECTIVES, Plan, Row
+from topotune.units import MIB
 
 
 def plan_rows(plan: Plan) -> pd.DataFrame:
@@ -67,6 +68,56 @@ def plan_links(plan: Plan) -> pd.DataFrame:
             for one in plan.links
         ),
     )  # fmt: skip
+
+
+def plan_step(plan: Plan) -> pd.DataFrame:
+    """One row where buckets were chosen: what a training step takes with them.
+
+    ``ratio`` is torch's own / plan; figures are missing where no step was run.
+    """
+    ddp = plan.ddp
+    if ddp is None:
+        rows = []
+    else:
+        evidence = ddp.evidence
+        rows = [
+            (
+                "torch's own" if ddp.bucket_caps_mb is None else "the plan's",
+                *(
+                    (None,) * 6
+                    if evidence is None
+                    else (
+                        evidence.default_median_s, evidence.median_s, evidence.ratio, *evidence.ratio_ci,
+                        evidence.num_samples,
+                    )
+                ),
+                None if ddp.projection_loss is None else 100 * ddp.projection_loss,
+                ddp.gradients, ddp.compute, ddp.bound,
+            )
+        ]  # fmt: skip
+    return frame(
+        (
+            "buckets", "default_median_s", "plan_median_s", "ratio", "ratio_low", "ratio_high", "num_samples",
+            "projection_loss_percent", "gradients", "compute", "bound",
+        ),
+        rows,
+    )  # fmt: skip
+
+
+def plan_buckets(plan: Plan) -> pd.DataFrame:
+    """One row for each bucket that results, in the order of sending.
+
+    ``cap_bytes`` is missing where the rule is torch's own.
+    """
+    layout = () if plan.ddp is None else plan.ddp.layout_bytes or ()
+    caps = None if plan.ddp is None else plan.ddp.bucket_caps_mb
+    return frame(
+        ("number", "bucket_bytes", "cap_bytes"),
+        (
+            (number, size, None if caps is None else int(caps[min(number, len(caps) - 1)] * MIB))
+            for number, size in enumerate(layout)
+        ),
+    )
 
 
 def certificate(plan: Plan) -> pd.DataFrame:

@@ -1,5 +1,7 @@
 """Comparisons, predictions, optima, checks and schedules as data frames."""
 
+from collections.abc import Mapping
+
 import pandas as pd
 
 from topotune.frames.frame import frame
@@ -9,6 +11,7 @@ from topotune.results.comparison import Comparison
 from topotune.results.optimum import OptimumResult
 from topotune.schedule.model import REDUCE, Schedule
 from topotune.simulate.document import Prediction
+from topotune.step.timeline import Timeline
 
 
 def compared_sizes(comparison: Comparison) -> pd.DataFrame:
@@ -28,6 +31,55 @@ def compared_sizes(comparison: Comparison) -> pd.DataFrame:
     )  # fmt: skip
 
 
+def compared_steps(comparison: Comparison) -> pd.DataFrame:
+    """One row where a training step was compared; ``ratio`` is default / plan."""
+    step = comparison.step
+    return frame(
+        (
+            "default_median_s", "plan_median_s", "ratio", "ratio_low", "ratio_high", "num_samples", "verdict",
+            "gradients", "compute", "bound",
+        ),
+        []
+        if step is None
+        else [
+            (
+                step.default_median_s, step.plan_median_s, step.ratio, *step.ratio_ci, step.num_samples,
+                step.verdict, step.gradients, step.compute, step.bound,
+            )
+        ],
+    )  # fmt: skip
+
+
+def step_buckets(comparison: Comparison) -> pd.DataFrame:
+    """One row for each bucket of the compared step, as `topotune.frames.timeline_buckets`, by the model."""
+    step = comparison.step
+    found = () if step is None else (("default", step.default_timeline), ("plan", step.plan_timeline))
+    return timeline_buckets({way: timeline for way, timeline in found if timeline is not None})
+
+
+def timeline_buckets(timelines: Mapping[str, Timeline]) -> pd.DataFrame:
+    """One row for each bucket of some steps, in the order of sending; times are from the backward's start.
+
+    ``exposed_s`` is the part of its exchange that lies behind the end of the backward.
+
+    Args:
+        timelines: of each way to run the step, by its name.
+    """
+    return frame(
+        ("way", "number", "bucket_bytes", "complete_s", "start_s", "end_s", "exposed_s", "backward_s"),
+        (
+            (
+                way, number, size, complete_s, start_s, end_s,
+                max(0.0, end_s - max(start_s, timeline.backward_s)), timeline.backward_s,
+            )
+            for way, timeline in timelines.items()
+            for number, (size, complete_s, start_s, end_s) in enumerate(
+                zip(timeline.sizes, timeline.complete_s, timeline.starts_s, timeline.ends_s, strict=True)
+            )
+        ),
+    )  # fmt: skip
+
+
 def predictions(prediction: Prediction) -> pd.DataFrame:
     """One row for each algorithm with its parameters at each message size, fastest first."""
     return frame(
@@ -40,6 +92,21 @@ def predictions(prediction: Prediction) -> pd.DataFrame:
             )
             for size in prediction.sizes
             for one in size.predictions
+        ),
+    )  # fmt: skip
+
+
+def nccl_choices(prediction: Prediction) -> pd.DataFrame:
+    """One row for each message size: what NCCL would run, and the time that it expects itself."""
+    return frame(
+        ("message_bytes", "nccl_version", "algorithm", "protocol", "time_s", "of_optimum_percent"),
+        (
+            (
+                size.message_bytes, prediction.nccl_version, size.nccl.algorithm, size.nccl.protocol,
+                size.nccl.time_s, size.nccl.percent_of_optimum,
+            )
+            for size in prediction.sizes
+            if size.nccl is not None
         ),
     )  # fmt: skip
 

@@ -1,8 +1,9 @@
-"""Topologies as data frames."""
+"""What a machine and a job are, as data frames: topologies, and gradients of a model."""
 
 import pandas as pd
 
 from topotune.frames.frame import ends, frame
+from topotune.step.gradients import Gradients
 from topotune.topology.model import Topology
 
 
@@ -47,9 +48,35 @@ def links(topology: Topology) -> pd.DataFrame:
     )  # fmt: skip
 
 
+def ranks(topology: Topology) -> pd.DataFrame:
+    """One row a rank, where the topology says where they are: ``rank vertex node``."""
+    node_of = {vertex.id: vertex.node for vertex in topology.vertices}
+    return frame(
+        ("rank", "vertex", "node"),
+        ((rank, vertex, node_of[vertex]) for rank, vertex in enumerate(topology.ranks)),
+    )
+
+
 def device_pairs(topology: Topology) -> pd.DataFrame:
     """One row for each two devices of which a tool said how near they are: ``a b path nvlinks``."""
     return frame(
         ("a", "b", "path", "nvlinks"),
         ((pair.a, pair.b, pair.path, pair.nvlinks) for pair in topology.pairs),
     )
+
+
+def gradients(recorded: Gradients) -> pd.DataFrame:
+    """One row a gradient, in the order in which the backward makes them; times are from its start.
+
+    ``ready_s`` is missing where nothing was timed: ``of_backward_percent`` says it in proportion.
+    """
+    return frame(
+        ("number", "gradient_bytes", "dtype", "ready_s", "of_backward_percent"),
+        (
+            (
+                number, one.num_bytes, one.dtype, one.ready_s if recorded.timed else None,
+                100 * one.ready_s / recorded.backward_s,
+            )
+            for number, one in enumerate(recorded.gradients)
+        ),
+    )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from topotune.frames.frame import frame
+from topotune.results.decisions import decisions_of
 from topotune.results.tuning import Arm, Trial, TuningRun
 
 
@@ -57,6 +58,31 @@ def candidates(run: TuningRun) -> pd.DataFrame:
             for size, (median_s, interval_s, count) in sizes.items()
         ),
     )
+
+
+def decisions(run: TuningRun) -> pd.DataFrame:
+    """One row a message size: what was tried, what came first, what the plan runs, and why.
+
+    ``ratio_in_search`` is default / best, ``ratio_confirmed`` default / finalist on fresh samples.
+    """
+    return frame(
+        (
+            "message_bytes", "num_timed", "num_given_up", "num_failed", "best", "ratio_in_search", "finalist",
+            "ratio_confirmed", "num_confirm_samples", "chosen", "why",
+        ),
+        (
+            (
+                one.message_bytes, one.num_timed, one.num_given_up, one.num_failed, _label(one.best),
+                one.best_ratio, _label(one.finalist), one.confirm_ratio, one.num_confirm_samples,
+                _label(one.chosen), one.why,
+            )
+            for one in decisions_of(run)
+        ),
+    )  # fmt: skip
+
+
+def _label(arm: Arm | None) -> str | None:
+    return None if arm is None else arm.label
 
 
 def verdicts(run: TuningRun) -> pd.DataFrame:

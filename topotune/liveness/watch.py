@@ -385,7 +385,7 @@ def watched_ranks(
         say: as for `Watch`.
 
     Yields:
-        the store of all ranks, own rank, their number, and the watch.
+        a part of the ranks' store that nothing has been left in, own rank, their number, and the watch.
 
     Raises:
         RunError: the store could not be reached; on leaving the block, a rank was lost.
@@ -400,12 +400,17 @@ def watched_ranks(
             hint="MASTER_ADDR and MASTER_PORT must name the node of rank 0",
         ) from problem
     store.set_timeout(timeout)
-    with Watch(_unused(store, size), rank, size, timeout=timeout, say=say) as watch:
-        yield store, rank, size, watch
+    part = _unused(store, size)
+    with Watch(part, rank, size, timeout=timeout, say=say) as watch:
+        yield part, rank, size, watch
 
 
 def _unused(store: Store, size: int) -> PrefixStore:
-    """A part of the store of which no earlier watch of the same ranks has left anything."""
+    """A part of the store in which no earlier watch of the same ranks, and nobody else, has left anything.
+
+    A job that makes a process group on the whole store afterwards, or has made one before, would else meet
+    addresses of ours: torch's keys are the same for each default group.
+    """
     number = (store.add("topotune watches", 1) - 1) // size
     return PrefixStore(f"topotune watch {number}", store)
 

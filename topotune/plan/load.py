@@ -50,6 +50,10 @@ Absent = TypeVar("Absent")
 def load_plan(path: str | os.PathLike[str]) -> Plan:
     """Read a plan from a file.
 
+        >>> plan = load_plan("plan.json")
+        >>> [(row.min_bytes, row.algorithm) for row in plan.groups[0].allreduce]
+        [(0, 'default'), (1024, 'ring'), (1048576, 'hierarchical')]
+
     Raises:
         PlanError: the file cannot be read, is no plan, or breaks a rule; it names file, place and value.
     """

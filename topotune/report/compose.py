@@ -1,6 +1,7 @@
 """Result files → the report's sections, in the order in which a reader asks: is it well, what is won, how."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
@@ -15,6 +16,8 @@ from topotune.report.pictures import curves as drawn
 from topotune.report.pictures.cluster import cluster_drawing
 from topotune.report.pictures.matrices import matrix_chart, outliers_in_words, pair_matrices
 from topotune.report.pictures.schedules import sending_chart
+from topotune.report.pictures.steps import Way, ready_chart, step_chart
+from topotune.report.pictures.steps import in_words as way_in_words
 from topotune.report.pictures.tuning import ratios_chart, trials_chart
 from topotune.report.words import certificate_in_words, conditions_in_words, gains_in_words, plan_commands
 from topotune.results.comparison import Comparison
@@ -23,13 +26,19 @@ from topotune.results.reading import Result, ResultFile
 from topotune.results.tuning import TuningRun
 from topotune.schedule.model import Schedule
 from topotune.simulate.document import Prediction
+from topotune.step.buckets import assign_buckets, layout_of, limits_of
+from topotune.step.curve import Curve as StepCurve
+from topotune.step.curve import curves_of_rows
+from topotune.step.gradients import Gradients
+from topotune.step.timeline import timeline_of
 from topotune.topology.model import Topology
-from topotune.units import format_rate, format_seconds
+from topotune.units import format_bytes, format_rate, format_seconds
 
 TITLES: Final[Mapping[str, str]] = {
     "vertices": "What there is",
     "links": "Links",
     "device_pairs": "Pairs of devices",
+    "ranks": "Ranks",
     "link_classes": "Classes of links",
     "pair_timings": "Times between ranks",
     "exchanges": "Exchanges",
@@ -39,13 +48,20 @@ TITLES: Final[Mapping[str, str]] = {
     "collectives": "Collectives of benchmarks",
     "plan_rows": "Rows of the plan",
     "plan_links": "Classes of links",
+    "plan_step": "The training step",
+    "plan_buckets": "DDP's buckets",
     "certificate": "Certificate",
+    "decisions": "What was decided, and why",
     "trials": "Trials",
     "candidates": "Candidates",
     "verdicts": "Verdicts of the search",
     "transfers": "Transfers",
     "compared_sizes": "Compared sizes",
+    "compared_steps": "The compared training step",
+    "step_buckets": "Buckets of the step, by the model",
+    "gradients": "Gradients",
     "predictions": "Predictions",
+    "nccl_choices": "What NCCL would run",
     "findings": "Findings",
     "optima": "The optimum of each collective",
     "least_times": "Shortest times",
@@ -70,7 +86,8 @@ def compose(files: Sequence[ResultFile]) -> Report:
     marks = sorted(
         {mark for file in files if isinstance(file.value, Plan) for mark in drawn.crossovers(file.value)}
     )
-    sections.extend((_CURVES, section) for section in _curve_sections(curves_of, marks))
+    sections.extend((_CURVES, section) for section in _curve_sections(curves_of, marks, names))
+    sections.extend((_STEPS, section) for section in _step_sections(files, names))
     sections.sort(key=lambda one: one[0])
     shown = ", ".join(dict.fromkeys(file.name for file in files))
     return Report(title=f"topotune report: {shown}", sections=tuple(section for _, section in sections))
@@ -83,9 +100,13 @@ class _Names:
         self._taken: set[str] = set()
 
     def of(self, file: ResultFile) -> str:
-        """A prefix for a file's tables: letters, digits, ``-`` and ``_`` alone."""
-        stem = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in file.name)
-        stem = stem.removesuffix("-json").removesuffix("-jsonl").strip("-")[:60] or file.kind
+        """A prefix for a file's tables."""
+        return self.take(file.name, file.kind)
+
+    def take(self, text: str, otherwise: str = "table") -> str:
+        """A name made of a text: letters, digits, ``-`` and ``_`` alone."""
+        stem = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in text)
+        stem = stem.removesuffix("-json").removesuffix("-jsonl").strip("-")[:60] or otherwise
         name, number = stem, 2
         while name in self._taken:
             name, number = f"{stem}-{number}", number + 1
@@ -280,6 +301,7 @@ def _comparison(file: ResultFile, comparison: Comparison, prefix: str) -> Sectio
     counts = {verdict: 0 for verdict in ("faster", "same", "slower")}
     for one in comparison.sizes:
         counts[one.verdict] += 1
+    said, pictures = _comparison_step(comparison)
     return Section(
         title="The plan against the default",
         source=file.path,
@@ -288,9 +310,104 @@ def _comparison(file: ResultFile, comparison: Comparison, prefix: str) -> Sectio
             f"Of {len(comparison.sizes)} sizes the plan is faster at {counts['faster']}, slower at "
             f"{counts['slower']}, and no difference was shown at {counts['same']}; all intervals hold "
             f"together with {100 * comparison.confidence:g} % confidence.",
+            *said,
         ),
+        pictures=pictures,
         tables=_tables(file, prefix),
         warnings=comparison.warnings,
+    )
+
+
+def _comparison_step(comparison: Comparison) -> tuple[tuple[str, ...], tuple[Chart, ...]]:
+    """What is said of a compared training step, and its picture, where there is one."""
+    step = comparison.step
+    if step is None:
+        return (), ()
+    low, high = step.ratio_ci
+    said = [
+        f"A training step takes {format_seconds(step.plan_median_s)} under the plan and "
+        f"{format_seconds(step.default_median_s)} without: {step.ratio:.2f} times as fast "
+        f"({low:.2f} … {high:.2f}), {step.verdict}. {step.gradients}."
+    ]
+    if step.bound is not None:
+        said.append(f"Without the plan it is {step.bound}.")
+    ways = [
+        Way(name=name, timeline=timeline, measured_s=measured_s)
+        for name, timeline, measured_s in (
+            ("default", step.default_timeline, step.default_median_s),
+            ("plan", step.plan_timeline, step.plan_median_s),
+        )
+        if timeline is not None
+    ]
+    return (*said, *map(way_in_words, ways)), (step_chart(ways),) if ways else ()
+
+
+def _gradients(file: ResultFile, gradients: Gradients, prefix: str) -> Section:
+    return Section(
+        title="Gradients of the job",
+        source=file.path,
+        facts=(
+            ("recorded", gradients.source),
+            ("gradients", str(len(gradients.gradients))),
+            ("bytes", format_bytes(gradients.total_bytes)),
+            ("backward", format_seconds(gradients.backward_s) if gradients.timed else "not timed"),
+        ),
+        pictures=(ready_chart(gradients),),
+        tables=_tables(file, prefix),
+        warnings=gradients.warnings,
+    )
+
+
+def _step_sections(files: Sequence[ResultFile], names: "_Names") -> list[Section]:
+    """A section for each plan and each recorded model: the step with torch's own buckets, and the plan's."""
+    plans = [(file, file.value) for file in files if isinstance(file.value, Plan)]
+    models = [(file, file.value) for file in files if isinstance(file.value, Gradients)]
+    sections = []
+    for plan_file, plan in plans[:_MAX_STEPS]:
+        curves = curves_of_rows(plan.groups[0].allreduce or ())
+        for model_file, gradients in models[:_MAX_STEPS]:
+            if curves is not None:
+                source = f"{plan_file.path}, {model_file.path}"
+                prefix = names.take(f"step-{Path(plan_file.name).stem}-{Path(model_file.name).stem}")
+                sections.append(_step(plan, gradients, curves, source, prefix))
+    return sections
+
+
+def _step(
+    plan: Plan, gradients: Gradients, curves: tuple[StepCurve, StepCurve], source: str, prefix: str
+) -> Section:
+    curve, default_curve = curves
+    caps_mb = None if plan.ddp is None else plan.ddp.bucket_caps_mb
+    own = assign_buckets(gradients.gradients, limits_of(None))
+    said = []
+    if not gradients.timed:
+        sizes = layout_of(gradients.gradients, own)
+        gradients = gradients.with_backward(sum(default_curve.time_s(size) for size in sizes))
+        said.append(
+            "Nobody timed the backward: it is taken to be as long as the default's exchange, where buckets "
+            "matter most."
+        )
+    planned = assign_buckets(gradients.gradients, limits_of(caps_mb))
+    ways = [
+        Way(name="default", timeline=timeline_of(gradients, own, default_curve.time_s)),
+        Way(name="plan", timeline=timeline_of(gradients, planned, curve.time_s)),
+    ]
+    if caps_mb is None:
+        said.append("The plan leaves torch's own buckets; what differs is the algorithm.")
+    buckets = frames.timeline_buckets({way.name: way.timeline for way in ways})
+    return Section(
+        title="The training step",
+        source=source,
+        paragraphs=(*said, *map(way_in_words, ways)),
+        pictures=(step_chart(ways),),
+        tables=(
+            Table(
+                name=f"{prefix}_step_buckets",
+                title=TITLES["step_buckets"],
+                frame=buckets,
+                cells=in_words(buckets),
+            ),
+        ),
     )
 
 
@@ -332,16 +449,20 @@ def _optimum(file: ResultFile, result: OptimumResult, prefix: str) -> Section:
 _MAX_REMARKS: Final = 200
 _MAX_RANK_COUNTS: Final = 12
 _CURVES: Final = 3
+_STEPS: Final = 4
+_MAX_STEPS: Final = 4
+"""Of plans, and of recorded models, whose steps are drawn."""
 _COMPOSERS: Final[Mapping[type, tuple[int, Callable[[ResultFile, Any, str], Section]]]] = {
     Check: (0, _check),
     Plan: (1, _plan),
     Comparison: (2, _comparison),
-    Topology: (4, _topology),
-    Measurement: (5, _measurement),
-    TuningRun: (6, _tuning),
-    OptimumResult: (7, _optimum),
-    Prediction: (8, _prediction),
-    Schedule: (9, _schedule),
+    Topology: (5, _topology),
+    Measurement: (6, _measurement),
+    TuningRun: (7, _tuning),
+    OptimumResult: (8, _optimum),
+    Prediction: (9, _prediction),
+    Schedule: (10, _schedule),
+    Gradients: (11, _gradients),
 }
 
 
@@ -363,16 +484,26 @@ def _curves(file: ResultFile) -> list[drawn.Curve]:
             return []
 
 
-def _curve_sections(curves: Sequence[drawn.Curve], marks: Sequence[int]) -> list[Section]:
+def _curve_sections(
+    curves: Sequence[drawn.Curve], marks: Sequence[drawn.Mark], names: "_Names"
+) -> list[Section]:
     """One section for each number of ranks; times of different numbers are not to be compared."""
     sections = []
     counts = sorted({curve.num_ranks for curve in curves}, key=lambda one: (one is None, one or 0))
     for num_ranks in counts[:_MAX_RANK_COUNTS]:
         own = [curve for curve in curves if curve.num_ranks == num_ranks]
         said = []
+        points = drawn.curve_points(own)
+        table = Table(
+            name=names.take(f"allreduce-{num_ranks or 'unknown'}-ranks") + "_curves",
+            title="Curves",
+            frame=points,
+            cells=in_words(points),
+            repeats=True,
+        )
         if len(own) > drawn.MAX_CURVES:
             said.append(
-                f"{len(own) - drawn.MAX_CURVES} of {len(own)} curves are left out; the tables have them."
+                f"{len(own) - drawn.MAX_CURVES} of {len(own)} curves are left out; the table has them."
             )
             kept = [curve for curve in own if curve.role not in ("candidate", "prediction")]
             rest = [curve for curve in own if curve.role in ("candidate", "prediction")]
@@ -381,11 +512,16 @@ def _curve_sections(curves: Sequence[drawn.Curve], marks: Sequence[int]) -> list
             said.append(f"{len(counts) - _MAX_RANK_COUNTS} more numbers of ranks are in the tables alone.")
         who = "ranks of unknown number" if num_ranks is None else f"{num_ranks} ranks"
         sections.append(
-            Section(title=f"Allreduce, {who}", paragraphs=tuple(said), pictures=tuple(_charts(own, marks)))
+            Section(
+                title=f"Allreduce, {who}",
+                paragraphs=tuple(said),
+                pictures=tuple(_charts(own, marks)),
+                tables=(table,),
+            )
         )
     return sections
 
 
-def _charts(curves: Sequence[drawn.Curve], marks: Sequence[int]) -> list[Chart]:
+def _charts(curves: Sequence[drawn.Curve], marks: Sequence[drawn.Mark]) -> list[Chart]:
     charts = (drawn.time_chart(curves, marks), drawn.busbw_chart(curves, marks))
     return [chart for chart in charts if chart is not None]

@@ -21,12 +21,14 @@ class Table:
         title: for people.
         frame: its rows, units in the names of columns.
         cells: its first rows for people, units in the cells.
+        repeats: whether its rows stand in other tables, too: a text leaves it out.
     """
 
     name: str
     title: str
     frame: pd.DataFrame
     cells: pd.DataFrame
+    repeats: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

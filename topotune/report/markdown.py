@@ -45,7 +45,7 @@ def _section(section: Section) -> list[str]:
     )
     parts.extend(f"{literal(what)}:\n\n{_code(text)}" for what, text in section.commands)
     if not section.remarks:  # which say all that the table of findings says
-        parts.extend(_table(table) for table in section.tables)
+        parts.extend(_table(table) for table in section.tables if not table.repeats)
     if section.warnings:
         parts.append("\n".join(f"- warning: {literal(warning)}" for warning in section.warnings))
     return parts if len(parts) > 1 else []  # of charts alone, which are no text

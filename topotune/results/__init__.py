@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from topotune.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from topotune.results.comparison import ComparedSize, Comparison
+    from topotune.results.comparison import ComparedSize, ComparedStep, Comparison
     from topotune.results.optimum import LeastTime, OptimumResult
     from topotune.results.reading import KINDS, Result, ResultFile, read_result
     from topotune.results.tuning import Arm, Told, Trial, TuningRun
@@ -19,6 +19,7 @@ __all__ = [
     "KINDS",
     "Arm",
     "ComparedSize",
+    "ComparedStep",
     "Comparison",
     "LeastTime",
     "OptimumResult",
@@ -36,6 +37,7 @@ __getattr__ = lazy_attributes(
         "KINDS": "topotune.results.reading",
         "Arm": "topotune.results.tuning",
         "ComparedSize": "topotune.results.comparison",
+        "ComparedStep": "topotune.results.comparison",
         "Comparison": "topotune.results.comparison",
         "LeastTime": "topotune.results.optimum",
         "OptimumResult": "topotune.results.optimum",

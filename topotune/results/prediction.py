@@ -9,6 +9,7 @@ from topotune.simulate.document import (
     SCHEMA,
     SCHEMA_VERSION,
     Bottleneck,
+    NcclChoice,
     Predicted,
     PredictedSize,
     Prediction,
@@ -38,6 +39,7 @@ def prediction_of(value: Value) -> Prediction:
         network=maybe(document, "network", words),
         bottleneck=maybe(document, "bottleneck", _bottleneck),
         no_bound_reason=maybe(document, "no_bound_reason", words),
+        nccl_version=maybe(document, "nccl_version", lambda one: one.text(max_length=100)),
         warnings=list(warnings_of(document)),
     )
 
@@ -63,6 +65,16 @@ def _size(value: Value) -> PredictedSize:
         message_bytes=needed(value, "message_bytes").integer(1, MAX_MESSAGE_BYTES),
         predictions=sorted((_predicted(one) for one in predictions), key=lambda one: one.time_s),
         optimum_s=maybe(value, "optimum_s", seconds),
+        nccl=maybe(value, "nccl", _nccl),
+    )
+
+
+def _nccl(value: Value) -> NcclChoice:
+    return NcclChoice(
+        algorithm=needed(value, "algorithm").text(max_length=100),
+        protocol=needed(value, "protocol").text(max_length=100),
+        time_s=seconds(needed(value, "time_s")),
+        percent_of_optimum=maybe(value, "percent_of_optimum", lambda one: one.number(0, 1e6)),
     )
 
 

@@ -22,12 +22,22 @@ from topotune.schedule.document import MAX_SCHEDULE_BYTES
 from topotune.schedule.document import from_document as schedule_from_value
 from topotune.schedule.model import Schedule
 from topotune.simulate.document import Prediction
+from topotune.step.gradients import Gradients, gradients_from_document
 from topotune.topology.document import topology_from_document
 from topotune.topology.model import Topology
 from topotune.tune.journal import read_journal
 
 Result = (
-    Topology | Measurement | Plan | TuningRun | Schedule | Comparison | Prediction | Check | OptimumResult
+    Topology
+    | Measurement
+    | Plan
+    | TuningRun
+    | Schedule
+    | Comparison
+    | Prediction
+    | Check
+    | OptimumResult
+    | Gradients
 )
 
 _READERS: Final[dict[str, Callable[[Value], Any]]] = {
@@ -39,6 +49,7 @@ _READERS: Final[dict[str, Callable[[Value], Any]]] = {
     "prediction": prediction_of,
     "check": check_of,
     "optimum": optimum_of,
+    "gradients": lambda value: gradients_from_document(value.raw, value.source),
 }
 KINDS: Final = (*_READERS, "journal")
 """Kinds of result files, as their ``schema`` has them behind ``topotune/``."""

@@ -4,6 +4,7 @@ A fact that nobody established is ``None``; nothing is guessed. Everything else 
 GPUs, counts, fingerprints) is derived from this in the modules beside it.
 """
 
+import os
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -197,6 +198,29 @@ class Topology:
     ranks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     pairs: tuple[Pair, ...] = ()
+
+    @classmethod
+    def from_file(cls, *paths: str | os.PathLike[str], format_name: str | None = None) -> "Topology":
+        """Read a topology: topotune's own file, or what other tools say of a machine or cluster.
+
+            topology = topotune.Topology.from_file("machine.json")  # of topotune probe -o
+            topology = topotune.Topology.from_file("topo.xml", "smi-q.txt")  # as topotune import joins them
+
+            >>> topology = Topology.from_file("machine.json")
+            >>> len([vertex for vertex in topology.vertices if vertex.kind == "gpu"])
+            8
+
+        Args:
+            paths: one or more; ``NODE=PATH`` says which node a file is of.
+            format_name: what all of them are (``nccl-xml``, …), instead of recognising it.
+
+        Raises:
+            InputFileError: a file that cannot be read, is in no known format, or contradicts another.
+            UsageError: no file, too many, or no such format.
+        """
+        from topotune.topology.formats.importing import read_files  # which makes topologies
+
+        return read_files([os.fspath(path) for path in paths], format_name=format_name)
 
     def __post_init__(self) -> None:
         ids: set[str] = set()

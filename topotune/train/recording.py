@@ -223,6 +223,14 @@ def record(
     is. In a distributed job rank 0 alone records. The times are purest in a job of one process: under DDP
     they hold what the exchange takes from the backward.
 
+        >>> model = torch.nn.Linear(4, 2)
+        >>> with record(model, path=None) as recording:
+        ...     for _ in range(5):
+        ...         model(torch.ones(3, 4)).sum().backward()
+        >>> gradients = recording.gradients()
+        >>> gradients.total_bytes, len(gradients.gradients), gradients.num_steps
+        (40, 2, 2)
+
     Args:
         model: the model, or DDP around it.
         path: the file; one of the same kind is replaced. None writes none: `Recording.gradients` has it.

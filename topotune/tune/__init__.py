@@ -1,10 +1,16 @@
 """Choosing by measurement: search, confirmation, the plan's rows, and comparing a plan with the default.
 
+The room is a function, too: ``topotune.tune("plan.json", num_ranks=4)`` is `topotune.tune.from_python.tune`,
+whether or not somebody has imported the room before; a module and a function of one name cannot both stand in
+a package.
+
 Names are imported when they are first asked for: the journal needs the standard library alone, the choosing
 numpy and optuna, and only the ranks' side torch.
 """
 
-from typing import TYPE_CHECKING
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from topotune.lazy import lazy_attributes
 
@@ -40,3 +46,25 @@ __getattr__ = lazy_attributes(
         "tune_worker": "topotune.tune.session",
     },
 )
+
+
+class _Room(ModuleType):
+    """A module that can be called."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Tune: see `topotune.tune.from_python.tune`."""
+        from topotune.tune.from_python import tune
+
+        return tune(*args, **kwargs)
+
+    @property
+    def __signature__(self) -> Any:
+        """What ``help`` and editors show."""
+        import inspect
+
+        from topotune.tune.from_python import tune
+
+        return inspect.signature(tune)
+
+
+sys.modules[__name__].__class__ = _Room

@@ -212,6 +212,11 @@ def _refused(path: Path) -> Iterator[None]:
         raise OutputFileError(f"{path}: the journal cannot be written: {error.strerror}") from error
 
 
+def journal_path_of(plan: Path) -> Path:
+    """Where the journal of a plan stands: ``plan.json`` → ``plan.journal.jsonl``."""
+    return plan.with_name(f"{plan.stem}.journal.jsonl")
+
+
 def kept_path(path: Path) -> Path:
     """Where an unfinished journal is kept that a new run replaces: ``plan.journal.1.jsonl``."""
     return path.with_name(f"{path.stem}.1{path.suffix}")

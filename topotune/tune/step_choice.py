@@ -22,6 +22,7 @@ from topotune.step.buckets import assign_buckets, layout_of, limits_of
 from topotune.step.curve import Curve, curves_of_rows
 from topotune.step.gradients import Gradients
 from topotune.step.projection import Layout, project
+from topotune.step.timeline import timeline_of, timeline_to_document
 from topotune.tune.compare import verdict_of
 from topotune.tune.confirm import CONFIDENCE
 from topotune.tune.statistics import Comparison, compare_arms, minimum_rounds
@@ -179,7 +180,7 @@ def compare_steps(
     curves = curves_of_rows(rows)
     if curves is None and not gradients.timed:
         return None, ["the plan has no times from which a backward follows: give --backward for the step"]
-    default_curve = None if curves is None else curves[1]
+    curve, default_curve = (None, None) if curves is None else curves
     if default_curve is not None:
         gradients = balanced(gradients, default_curve, own_layout)
         longest_s = _longest_s(gradients, own_layout, curves or ())
@@ -204,6 +205,7 @@ def compare_steps(
         return None, [f"training steps under the plan failed: {error.why}"]
     compared = compare_arms(slowest(taken[JOB]), slowest(taken[UNDER_PLAN]), confidence=CONFIDENCE, seed=seed)
     layout = job.layout_bytes or own_layout
+    planned_layout = planned.layout_bytes or ()
     # Without measured rows the exchange's share is not known, only what it adds.
     bound = None if default_curve is None else _bound(taken, layout, default_curve)
     return {
@@ -218,7 +220,9 @@ def compare_steps(
         "compute": bench.compute,
         "num_threads": bench.num_threads,
         "default_layout_bytes": list(layout),
-        "plan_layout_bytes": list(planned.layout_bytes or ()),
+        "plan_layout_bytes": list(planned_layout),
+        "default_timeline": _timeline(gradients, None, layout, default_curve),
+        "plan_timeline": _timeline(gradients, caps_mb, planned_layout, curve),
         "bound": None if bound is None else {"kind": bound.kind, "text": bound.text},
     }, []
 
@@ -303,6 +307,16 @@ def _measured(
         bound=bound.text,
     )
     return StepChoice(ddp=ddp, warnings=tuple(step.warnings))
+
+
+def _timeline(
+    gradients: Gradients, caps_mb: Sequence[float] | None, layout_bytes: Sequence[int], curve: Curve | None
+) -> dict[str, Any] | None:
+    """When the model sends buckets, as JSON; None where no times are known, or DDP made other buckets."""
+    buckets = assign_buckets(gradients.gradients, limits_of(caps_mb))
+    if curve is None or layout_of(gradients.gradients, buckets) != tuple(layout_bytes):
+        return None
+    return timeline_to_document(timeline_of(gradients, buckets, curve.time_s))
 
 
 def _longest_s(gradients: Gradients, layout_bytes: Sequence[int], curves: Sequence[Curve]) -> float:

@@ -30,7 +30,9 @@
     window.Plotly.react(place, figure.data, themed(figure.layout, isDark), {
       responsive: true,
       displaylogo: false,
-      modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+      // Plotly would offer to upload a chart to its maker's servers: nothing leaves this page.
+      plotlyServerURL: "",
+      modeBarButtonsToRemove: ["sendChartToCloud", "select2d", "lasso2d", "autoScale2d"],
     });
 
   const drawAll = (isDark) => {

@@ -25,6 +25,8 @@ SCALE: Final = (
 )
 """Dark to light in even steps, also in grey and to the colour-blind; after viridis (Smith, van der Walt)."""
 
+LEGEND_PX: Final = 300
+"""A legend that needs more scrolls."""
 _MAX_TICKS: Final = 12
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -79,8 +81,11 @@ def layout(**given: Any) -> dict[str, Any]:
     """A chart's layout: room for labels, the legend below, hovering over all curves at once off."""
     common: dict[str, Any] = {
         "margin": {"l": 60, "r": 20, "t": 34, "b": 50},
-        "legend": {"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
+        "legend": {
+            "orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0,
+            "maxheight": LEGEND_PX,
+        },
         "hovermode": "closest",
         "hoverlabel": {"namelength": -1},
-    }
+    }  # fmt: skip
     return common | given

@@ -2,8 +2,9 @@
 
 In a card, from top to bottom: sockets and NUMA nodes, host bridges, PCI Express switches, then GPUs and NICs
 in the order of the tree above them, then NVSwitches. To the right stand the fabric's switches by tier, equal
-ones folded. Links are coloured by kind, as wide as they are fast; what is slower than its class is red and
-dashed. Each thing says more when it is pointed at.
+ones folded. Links are as wide as they are fast; what is slower than its class is dashed. Their colour tells
+their kind, and red the slow ones, or the share that each has of the median rate of its class: a page switches
+between both by CSS (``by-share``, see ``report/html``). Each thing says more when it is pointed at.
 """
 
 import html
@@ -15,7 +16,7 @@ from typing import Final
 
 from topotune.report.content import Drawing
 from topotune.report.pictures.axes import plain
-from topotune.report.pictures.folded import Folded, NodeGroup, SwitchGroup, Trunk, Wire, fold
+from topotune.report.pictures.folded import SLOW_SHARE, Folded, NodeGroup, SwitchGroup, Trunk, Wire, fold
 from topotune.topology.model import Topology, Vertex
 from topotune.units import format_rate
 
@@ -38,6 +39,14 @@ _ROWS: Final[tuple[frozenset[str], ...]] = (
     frozenset({"nvswitch", "switch"}),
 )
 _SWITCHES, _LEAVES = 2, 3
+_SHARES: Final = (
+    ("share-4", 0.9, "90 % of its class and more"),
+    ("share-3", 0.75, "75 to 90 %"),
+    ("share-2", 0.5, "50 to 75 %"),
+    ("share-1", 0.0, "below 50 %"),
+)
+"""Class of a line, the least share that it stands for, and what the legend says."""
+_NO_SHARE: Final = ("share-0", "nothing to compare with")
 LINK_WORDS: Final = {
     "nvlink": "NVLink",
     "pcie": "PCI Express",
@@ -85,11 +94,9 @@ def cluster_drawing(topology: Topology) -> Drawing | None:
     fabric, fabric_ends, right, bottom = _fabric(folded, _PAD + card_w + _FABRIC_GAP, top)
     ends |= fabric_ends
     height = max(top, bottom) + 4
-    lines = [
-        _trunk(trunk, ends, len(folded.nodes))
-        for trunk in folded.trunks[:_MAX_TRUNKS]
-        if trunk.a in ends and trunk.b in ends
-    ]
+    trunks = [one for one in folded.trunks[:_MAX_TRUNKS] if one.a in ends and one.b in ends]
+    lines = [_trunk(trunk, ends, len(folded.nodes)) for trunk in trunks]
+    counts = [_count_along(trunk, ends, len(folded.nodes)) for trunk in trunks]
     width = math.ceil(right if folded.switches else _PAD * 2 + card_w + (60 if lines else 0))
     kinds = sorted({link.kind for link in topology.links}, key=list(LINK_WORDS).index)
     slow = any(
@@ -97,11 +104,11 @@ def cluster_drawing(topology: Topology) -> Drawing | None:
         for wires in (*(group.wires for group in shown), *(trunk.wires for trunk in folded.trunks))
         for wire in wires
     )
-    legend, legend_h = _legend(kinds, slow, height, width)
+    legend, legend_h = _legends(kinds, slow, height, width)
     alt = _alt(folded)
     svg = (
         f'<svg class="cluster" viewBox="0 0 {width} {math.ceil(height + legend_h)}" role="img" '
-        f'aria-label="{html.escape(alt)}">{"".join(lines)}{"".join(parts)}{fabric}{legend}</svg>'
+        f'aria-label="{html.escape(alt)}">{"".join(lines)}{"".join(parts)}{fabric}{"".join(counts)}{legend}</svg>'
     )
     return Drawing(title="The cluster", svg=svg, alt=alt, width_px=min(width, 900))
 
@@ -140,7 +147,8 @@ def _card(group: NodeGroup, title: str) -> tuple[str, float, float]:
         for vertex in rows[number]
     }
     hidden = len(group.vertices) - len(placed)
-    height = _HEAD + max(1, len(used)) * _ROW_STEP + (14 if _has_arcs(group, placed) else 0)
+    lowest = y_of[used[-1]] if used else _HEAD + _BOX_H / 2
+    height = lowest + _BOX_H / 2 + 16 + _depth_below(group, placed, lowest)
     markup = [f'<text class="title" x="12" y="20">{title}</text>']
     markup.extend(
         _wire(wire, placed[wire.a], placed[wire.b])
@@ -159,10 +167,14 @@ def _card(group: NodeGroup, title: str) -> tuple[str, float, float]:
     return "".join(markup), width, height
 
 
-def _has_arcs(group: NodeGroup, placed: Mapping[str, _Box]) -> bool:
-    return any(
-        wire.a in placed and wire.b in placed and placed[wire.a].y == placed[wire.b].y for wire in group.wires
-    )
+def _depth_below(group: NodeGroup, placed: Mapping[str, _Box], y: float) -> float:
+    """How far arcs between boxes of the row at ``y`` hang below it: half as deep as their control point."""
+    ends = [(placed[wire.a], placed[wire.b]) for wire in group.wires if {wire.a, wire.b} <= placed.keys()]
+    return max((_arc_depth(a, b) / 2 for a, b in ends if a.y == b.y == y), default=0.0)
+
+
+def _arc_depth(a: _Box, b: _Box) -> float:
+    return min(44.0, 14.0 + abs(a.x - b.x) / 14)
 
 
 def _rows(group: NodeGroup) -> list[list[Vertex]]:
@@ -271,17 +283,24 @@ def _label(vertex: Vertex) -> str:
 
 def _wire(wire: Wire, a: _Box, b: _Box) -> str:
     if a.y == b.y:
-        depth = min(44.0, 14.0 + abs(a.x - b.x) / 14)
+        depth = _arc_depth(a, b)
         low = a.y + _BOX_H / 2
         way = f"M{a.x:.1f} {low:.1f}Q{(a.x + b.x) / 2:.1f} {low + depth:.1f} {b.x:.1f} {low:.1f}"
     else:
         top, bottom = (a, b) if a.y < b.y else (b, a)
         way = f"M{top.x:.1f} {top.y + _BOX_H / 2:.1f}L{bottom.x:.1f} {bottom.y - _BOX_H / 2:.1f}"
-    return _line(way, wire.kind, _stroke(wire), wire.is_slow, _wire_in_words(wire))
+    return _line(way, _look(wire.kind, wire.share), _stroke(wire), _wire_in_words(wire))
 
 
-def _line(way: str, kind: str, stroke: float, slow: bool, title: str) -> str:
-    classes = f"l {kind}{' slow' if slow else ''}"
+def _look(kind: str, share: float | None) -> str:
+    """Classes of a line: its kind, its share, and whether that is slow."""
+    if share is None:
+        return f"l {kind} {_NO_SHARE[0]}"
+    name = next(name for name, least, _ in _SHARES if share >= least)
+    return f"l {kind} {name}{' slow' if share < SLOW_SHARE else ''}"
+
+
+def _line(way: str, classes: str, stroke: float, title: str) -> str:
     style = f"stroke-width:{stroke:.1f}"
     return f'<path class="{classes}" style="{style}" d="{way}"><title>{title}</title></path>'
 
@@ -294,7 +313,7 @@ def _stroke(wire: Wire) -> float:
 def _wire_in_words(wire: Wire) -> str:
     lanes = f" × {wire.lanes}" if wire.lanes and wire.lanes > 1 else ""
     rate = "" if wire.bandwidth_bytes_per_s is None else f", {format_rate(wire.bandwidth_bytes_per_s)}"
-    share = f", {100 * wire.share:.0f} % of its class" if wire.share is not None and wire.is_slow else ""
+    share = f", {100 * wire.share:.0f} % of its class" if wire.share is not None else ""
     return f"{plain(wire.a, 60)} – {plain(wire.b, 60)}: {LINK_WORDS[wire.kind]}{lanes}{rate}{share}"
 
 
@@ -335,24 +354,35 @@ def _switches(group: SwitchGroup, x: float, y: float) -> str:
 def _trunk(trunk: Trunk, ends: Mapping[int, tuple[float, float]], num_nodes: int) -> str:
     x1, y1 = ends[trunk.a]
     x2, y2 = ends[trunk.b]
-    slow = any(wire.is_slow for wire in trunk.wires)
     title = _trunk_in_words(trunk)
-    kind = trunk.wires[0].kind
+    shares = [wire.share for wire in trunk.wires if wire.share is not None]
+    look = _look(trunk.wires[0].kind, min(shares, default=None))
     stroke = max(_stroke(wire) for wire in trunk.wires) + 1
     if trunk.a == trunk.b:
         out = x1 + (28 if trunk.a < num_nodes else 20)
-        return _line(
-            f"M{x1} {y1 - 14}C{out} {y1 - 14} {out} {y1 + 14} {x1} {y1 + 14}", kind, stroke, slow, title
-        )
+        return _line(f"M{x1} {y1 - 14}C{out} {y1 - 14} {out} {y1 + 14} {x1} {y1 + 14}", look, stroke, title)
     if trunk.b < num_nodes:  # two cards, one below the other
         out = x1 + 24 + 4 * (trunk.b - trunk.a)
-        return _line(f"M{x1} {y1}C{out} {y1} {out} {y2} {x2} {y2}", kind, stroke, slow, title)
-    if trunk.a >= num_nodes and x1 != x2:
-        x1 += _FABRIC_W
+        return _line(f"M{x1} {y1}C{out} {y1} {out} {y2} {x2} {y2}", look, stroke, title)
+    x1 = _leaves_at(trunk, ends, num_nodes)
     middle = (x1 + x2) / 2
-    line = _line(f"M{x1} {y1}C{middle} {y1} {middle} {y2} {x2} {y2}", kind, stroke, slow, title)
+    return _line(f"M{x1} {y1}C{middle} {y1} {middle} {y2} {x2} {y2}", look, stroke, title)
+
+
+def _leaves_at(trunk: Trunk, ends: Mapping[int, tuple[float, float]], num_nodes: int) -> float:
+    """Where a line begins: at the right edge of a switch that has its other end beside it."""
+    x1, x2 = ends[trunk.a][0], ends[trunk.b][0]
+    return x1 + _FABRIC_W if trunk.a >= num_nodes and x1 != x2 else x1
+
+
+def _count_along(trunk: Trunk, ends: Mapping[int, tuple[float, float]], num_nodes: int) -> str:
+    """How many links a line to a switch stands for, in its middle."""
+    if trunk.a == trunk.b or trunk.b < num_nodes:
+        return ""
+    (_, y1), (x2, y2) = ends[trunk.a], ends[trunk.b]
+    x = (_leaves_at(trunk, ends, num_nodes) + x2) / 2
     count = f"{len(trunk.wires)} link{'s' * (len(trunk.wires) > 1)}"
-    return f'{line}<text class="along" x="{middle:.0f}" y="{(y1 + y2) / 2 - 5:.0f}">{count}</text>'
+    return f'<text class="along" x="{x:.0f}" y="{(y1 + y2) / 2 - 5:.0f}">{count}</text>'
 
 
 def _trunk_in_words(trunk: Trunk) -> str:
@@ -368,19 +398,27 @@ def _trunk_in_words(trunk: Trunk) -> str:
     return f"{said}, {slow} of them slower than their class" if slow else said
 
 
-def _legend(kinds: Sequence[str], slow: bool, top: float, width: int) -> tuple[str, float]:
-    entries = [(kind, LINK_WORDS[kind]) for kind in kinds] + (
-        [("slow", "slower than its class")] if slow else []
-    )
+def _legends(kinds: Sequence[str], slow: bool, top: float, width: int) -> tuple[str, float]:
+    """What colours mean, by kind and by share, in one place: a page shows one of them. And their height."""
+    by_kind = [(kind, LINK_WORDS[kind]) for kind in kinds]
+    by_share = [*((name, words) for name, _, words in _SHARES), _NO_SHARE]
+    parts = [
+        _legend("by-kind", [*by_kind, *([("slow", "slower than its class")] if slow else [])], top, width),
+        _legend("by-share", by_share, top, width),
+    ]
+    return "".join(markup for markup, _ in parts), max(height for _, height in parts)
+
+
+def _legend(name: str, entries: Sequence[tuple[str, str]], top: float, width: int) -> tuple[str, float]:
     parts = []
     x, y = float(_PAD), top + 22
-    for kind, words in entries:
+    for classes, words in entries:
         room = 40 + 7.2 * len(words)
         if x + room > width and x > _PAD:
             x, y = float(_PAD), y + 20
         parts.append(
-            f'<path class="l {kind}" style="stroke-width:3" d="M{x:.0f} {y - 4:.0f}h24"/>'
+            f'<path class="l {classes}" style="stroke-width:3" d="M{x:.0f} {y - 4:.0f}h24"/>'
             f'<text class="more" x="{x + 30:.0f}" y="{y:.0f}">{words}</text>'
         )
         x += room
-    return "".join(parts), y - top + 10
+    return f'<g class="legend {name}">{"".join(parts)}</g>', y - top + 10

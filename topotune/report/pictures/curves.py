@@ -1,20 +1,36 @@
 """Time and bus bandwidth against message size: what was measured, predicted, and is possible at best."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, Literal
 
+import pandas as pd
+
+from topotune.frames.frame import ends, frame
 from topotune.links.figures import CollectiveFigure, busbw_factor
 from topotune.links.measurement import Measurement
 from topotune.plan.model import DEFAULT_ALGORITHM, Plan
 from topotune.report.content import Chart
-from topotune.report.pictures.axes import COLOURS, NEUTRAL, layout, plain, rate_axis, seconds_axis, size_axis
+from topotune.report.pictures.axes import (
+    COLOURS,
+    LEGEND_PX,
+    NEUTRAL,
+    layout,
+    plain,
+    rate_axis,
+    seconds_axis,
+    size_axis,
+)
 from topotune.results.comparison import Comparison
 from topotune.results.optimum import OptimumResult
 from topotune.results.tuning import TuningRun
 from topotune.simulate.document import Predicted, Prediction
 from topotune.units import format_bytes, format_rate, format_seconds
+
+Mark = tuple[int, str]
+"""A message size, and what to say there."""
 
 Role = Literal["default", "plan", "candidate", "prediction", "optimum", "benchmark"]
 
@@ -92,13 +108,13 @@ class Curve:
 
 
 def plan_curves(plan: Plan, source: str) -> list[Curve]:
-    """The default, the plan and what was predicted of it, for the world's allreduce."""
+    """The default, the plan, what was predicted of it, and the optimum, for the world's allreduce."""
     measured = {
         row.evidence.measured_bytes: (row, row.evidence)
         for row in plan.groups[0].allreduce or ()
         if row.evidence is not None and not row.evidence.extrapolated
     }
-    default, planned, predicted = [], [], []
+    default, planned, predicted, least = [], [], [], []
     for size, (row, evidence) in sorted(measured.items()):
         default.append(Point(size, evidence.default_median_s))
         if row.algorithm == DEFAULT_ALGORITHM:
@@ -109,11 +125,14 @@ def plan_curves(plan: Plan, source: str) -> list[Curve]:
             planned.append(Point(size, evidence.median_s, interval_s))
         if evidence.predicted_s:
             predicted.append(Point(size, evidence.predicted_s))
+        if row.percent_of_optimum:
+            least.append(Point(size, row.percent_of_optimum / 100 * planned[-1].time_s))
     num_ranks = plan.groups[0].shape.num_ranks
     named: tuple[tuple[str, Role, list[Point]], ...] = (
         ("default", "default", default),
         ("plan", "plan", planned),
         ("plan, as predicted", "prediction", predicted),
+        ("optimum", "optimum", least),
     )
     return [
         Curve(name=name, source=source, role=role, num_ranks=num_ranks, points=tuple(points))
@@ -222,11 +241,30 @@ def _optimum(name: str, source: str, num_ranks: int, points: Sequence[Point]) ->
     return Curve(name=name, source=source, role="optimum", num_ranks=num_ranks, points=tuple(points))
 
 
-def crossovers(plan: Plan) -> list[int]:
-    """Message sizes at which the plan goes over from one algorithm to another."""
+def curve_points(curves: Sequence[Curve]) -> pd.DataFrame:
+    """One row for each point of some curves; intervals and bus bandwidth where there are any."""
+    return frame(
+        (
+            "curve", "source", "role", "collective", "num_ranks", "message_bytes", "time_s", "time_s_low",
+            "time_s_high", "busbw_bytes_per_s",
+        ),
+        (
+            (
+                curve.name, curve.source, curve.role, curve.collective, curve.num_ranks, point.message_bytes,
+                point.time_s, *ends(point.interval_s),
+                curve.busbw_bytes_per_s(point, point.time_s) if (curve.num_ranks or 0) > 1 else None,
+            )
+            for curve in curves
+            for point in curve.points
+        ),
+    )  # fmt: skip
+
+
+def crossovers(plan: Plan) -> list[tuple[int, str]]:
+    """Message sizes at which the plan goes over from one algorithm to another, and to which."""
     rows = plan.groups[0].allreduce or ()
     return [
-        row.min_bytes
+        (row.min_bytes, row.algorithm)
         for before, row in pairwise(rows)
         if (before.algorithm, before.params) != (row.algorithm, row.params)
     ]
@@ -236,12 +274,12 @@ def _thinned(curve: Curve) -> Curve:
     return replace(curve, points=curve.points[:: -(-len(curve.points) // _MAX_POINTS) or 1])
 
 
-def time_chart(curves: Sequence[Curve], marks: Sequence[int] = ()) -> Chart:
+def time_chart(curves: Sequence[Curve], marks: Sequence[Mark] = ()) -> Chart:
     """Time against message size, intervals as bars.
 
     Args:
         curves: one or more, not more than `MAX_CURVES`.
-        marks: message sizes to mark: where a plan changes algorithms.
+        marks: message sizes to mark, with a word each: where a plan changes algorithms, and to which.
     """
     curves = [_thinned(curve) for curve in curves]
     traces = [
@@ -258,7 +296,7 @@ def time_chart(curves: Sequence[Curve], marks: Sequence[int] = ()) -> Chart:
     )
 
 
-def busbw_chart(curves: Sequence[Curve], marks: Sequence[int] = ()) -> Chart | None:
+def busbw_chart(curves: Sequence[Curve], marks: Sequence[Mark] = ()) -> Chart | None:
     """Bus bandwidth against message size; None where nobody says how many ranks there were."""
     curves = [_thinned(curve) for curve in curves if curve.num_ranks is not None and curve.num_ranks > 1]
     if not curves:
@@ -285,18 +323,30 @@ def busbw_chart(curves: Sequence[Curve], marks: Sequence[int] = ()) -> Chart | N
     )
 
 
-def _sizes(curves: Sequence[Curve], marks: Sequence[int]) -> dict[str, Any]:
+def _sizes(curves: Sequence[Curve], marks: Sequence[Mark]) -> dict[str, Any]:
+    """The axis of message sizes, and the marks along it with their words."""
     sizes = [point.message_bytes for curve in curves for point in curve.points]
     low, high = min(sizes, default=1), max(sizes, default=1)
+    words: dict[int, list[str]] = {}
+    for size, word in marks:
+        if low <= size <= high:
+            words.setdefault(size, []).append(plain(word, 24))
     shapes = [
         {
-            "type": "line", "x0": mark, "x1": mark, "y0": 0, "y1": 1, "yref": "paper",
+            "type": "line", "x0": size, "x1": size, "y0": 0, "y1": 1, "yref": "paper",
             "line": {"color": NEUTRAL, "width": 1, "dash": "dot"},
         }
-        for mark in marks
-        if low <= mark <= high
+        for size in words
     ]  # fmt: skip
-    return {"xaxis": size_axis(sizes), "shapes": shapes}
+    annotations = [
+        {
+            "x": math.log10(size), "y": 0, "yref": "paper", "text": "→ " + ", ".join(dict.fromkeys(said)),
+            "textangle": -90, "xanchor": "left", "yanchor": "bottom", "showarrow": False,
+            "font": {"size": 11},
+        }
+        for size, said in words.items()
+    ]  # fmt: skip
+    return {"xaxis": size_axis(sizes), "shapes": shapes, "annotations": annotations}
 
 
 def _styled(curves: Sequence[Curve]) -> Iterator[tuple[Curve, _Style]]:
@@ -328,7 +378,7 @@ def _trace(
     values: Sequence[tuple[float, tuple[float, float] | None]],
     form: Any,
 ) -> dict[str, Any]:
-    name = plain(f"{curve.name} ({curve.source})")
+    name = f"{plain(curve.name, 60)} ({plain(curve.source, 30)})"
     texts = [
         f"{format_bytes(point.message_bytes)}: {form(value)}"
         + (f" ({form(interval[0])} … {form(interval[1])})" if interval else "")
@@ -363,5 +413,5 @@ def _names(curves: Sequence[Curve]) -> str:
 
 
 def _height(curves: Sequence[Curve]) -> int:
-    """The legend stands below the drawing and takes a line a curve on a narrow screen."""
-    return 400 + 22 * len(curves)
+    """The legend stands below the drawing, a line a curve on a narrow screen, and scrolls."""
+    return 480 + min(22 * len(curves), LEGEND_PX)
