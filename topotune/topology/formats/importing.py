@@ -61,6 +61,14 @@ def read_files(files: Sequence[str], *, format_name: str | None = None) -> Topol
     return with_templates(topology, {pattern: join(group) for pattern, group in templates.items()})
 
 
+def is_capture(file: str) -> bool:
+    """Whether a file is another tool's, in a format that is known; one that cannot be read is none."""
+    try:
+        return own_json.READER not in recognised(read_capture(node_and_path(file)[1]))
+    except InputFileError:
+        return False
+
+
 def read_capture_parts(capture: Capture, node: str | None, readers: Sequence[Reader]) -> list[Part]:
     """What each reader finds in one text; the text's own faults stand with the first.
 
