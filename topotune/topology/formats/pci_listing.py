@@ -83,7 +83,7 @@ def vendor_of(name: str) -> int | None:
 
 
 def named_by(name: str, device: int | None) -> str:
-    """``NVIDIA Corporation Device``, with its number taken from behind it → ``NVIDIA Corporation Device 2330``."""
+    """``NVIDIA Corporation Device`` and 0x2330 → ``NVIDIA Corporation Device 2330``, as without ``-nn``."""
     return f"{name} {device:04x}" if device is not None and name.endswith(" Device") else name
 
 

@@ -5,10 +5,10 @@ Launchers of many processes tag their output (``srun -l``, ``mpirun --tag-output
 recognised is read again without, the lines of each writer apart. Tags that are names of hosts name nodes.
 """
 
-import os
+import itertools
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from topotune.errors import InputFileError
@@ -22,6 +22,8 @@ _TAG = re.compile(
 )
 _MOST = 0.9  # of the lines; a login message or two stand without
 _MAX_LEVELS = 3
+_MAX_CHARACTERS = 16 * 2**20  # each is looked at several times over
+_MAX_LINES = 150_000
 _MAX_WRITERS = 4_096
 
 _Writer = tuple[str | None, str]
@@ -38,18 +40,19 @@ def untagged(capture: Capture, fits: Callable[[Capture], bool]) -> list[tuple[st
         fits: whether a text is one that is looked for; others are left out.
 
     Returns:
-        at most one text of each host; none where lines have no tags, or no text fits.
+        at most one text of each host; none where lines have no tags, no text fits, or there are more than
+        16 Mi characters or 150,000 lines.
 
     Raises:
         InputFileError: processes wrote what differs, and no host says whose it is; or too many lines or
             writers.
     """
     lines = lines_of(capture.text, capture.source)
-    filled = [line for line in lines if line.strip()]
-    indent = re.match(r"[ \t]*", os.path.commonprefix([min(filled), max(filled)]))
-    assert indent is not None
-    writers: dict[_Writer, list[str]] = {(None, ""): [line[len(indent[0]) :] for line in lines]}
-    tagged = bool(indent[0])
+    if len(lines) > _MAX_LINES or len(capture.text) > _MAX_CHARACTERS:
+        return []
+    indent = _common_indent(lines)
+    writers: dict[_Writer, list[str]] = {(None, ""): [line[indent:] for line in lines]}
+    tagged = indent > 0
     for _ in range(_MAX_LEVELS):
         apart = _apart(writers)
         if apart is None:
@@ -70,6 +73,13 @@ def untagged(capture: Capture, fits: Callable[[Capture], bool]) -> list[tuple[st
             hint="give what each wrote in a file of its own: topotune import NODE=FILE NODE=FILE",
         )
     return found
+
+
+def _common_indent(lines: Sequence[str]) -> int:
+    """How many blanks all lines begin with, the same in each; lines without a word do not count."""
+    filled = [line for line in lines if line.strip()]
+    ends = zip(min(filled), max(filled), strict=False)  # what these two share, all between them do
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1] and pair[0] in " \t", ends))
 
 
 def _apart(writers: dict[_Writer, list[str]]) -> dict[_Writer, list[str]] | None:
