@@ -55,6 +55,21 @@ def test_nesting_up_to_the_bound_is_read():
 
 
 @pytest.mark.parametrize(
+    "text",
+    ['["]", "[[[", {"}": "{"}]', '["\\"[", "\\\\", "]"]', "[" + '"[{",' * 300 + '"]"]'],
+    ids=["closing and opening", "escaped quotes", "many"],
+)
+def test_brackets_in_texts_are_no_nesting(text):
+    assert parse_json(text.encode(), "file.json").raw == json.loads(text)
+
+
+def test_texts_cannot_hide_nesting():
+    text = '["]",' * 100 + "0" + ',"["]' * 100
+    with pytest.raises(InputFileError, match="nested more than 64 deep"):
+        parse_json(text.encode(), "file.json")
+
+
+@pytest.mark.parametrize(
     ("take", "raw", "problem"),
     [
         (lambda value: value.members(["a"]), {}, "lacks the key 'a'"),

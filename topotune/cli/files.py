@@ -12,7 +12,7 @@ from topotune.cli.machines import machine_profile, one_of
 from topotune.cli.options import Force, Json, KnownMachine, Output
 from topotune.cli.output import check_output, deliver, print_json, say, width
 from topotune.cli.ranks import on_ranks
-from topotune.errors import UsageError
+from topotune.errors import InputFileError, UsageError
 
 
 @app.command()
@@ -112,7 +112,10 @@ def _import_benchmarks(
 def show(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="A topology, measurement, plan, gradients or machine profile."),
+        typer.Argument(
+            metavar="[FILE]",
+            help="A topology, measurement, plan, gradients, machine profile, or a capture that import takes.",
+        ),
     ] = None,
     profile: KnownMachine = None,
     nodes: Annotated[
@@ -133,7 +136,12 @@ def show(
         assert profile is not None
         _show_profile(profile, nodes, as_json)
         return
-    document = read_document(file)
+    try:
+        document = read_document(file)
+    except InputFileError:
+        if _show_capture(str(file), as_json):
+            return
+        raise
     kind = document["schema"]
     if kind == "topotune/profile":
         _show_profile(str(file.absolute()), None, as_json)
@@ -166,6 +174,28 @@ def show(
             f"{file}: is a {kind}, which show does not know",
             hint="show reads topologies, measurements, plans, gradients, machine profiles",
         )
+
+
+def _show_capture(file: str, as_json: bool) -> bool:
+    """A file of another tool, as `import` reads it; False where it is none."""
+    from topotune.links import fit_links
+    from topotune.links.document import to_document
+    from topotune.links.foreign import benchmarks_among, read_measurement
+    from topotune.report.text import describe_measurement
+    from topotune.topology import render, summary, topology_to_document
+    from topotune.topology.formats import is_capture, read_files
+
+    if benchmarks_among([file]):
+        measurement = read_measurement([file])
+        model = fit_links(measurement) if measurement.times_links else None
+        say(to_document(measurement) if as_json else describe_measurement(measurement, model), as_json)
+        return True
+    if not is_capture(file):
+        return False
+    topology = read_files([file])
+    document = topology_to_document(topology) | summary(topology) if as_json else None
+    say(document if document is not None else render(topology, width=width()), as_json)
+    return True
 
 
 def _show_profile(name: str, nodes: int | None, as_json: bool) -> None:

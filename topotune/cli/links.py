@@ -90,7 +90,7 @@ def check(
         list[str] | None,
         typer.Argument(
             metavar="[FILE…]",
-            help="A topology, captures as import takes them, or a measurement; none: look and measure now.",
+            help="A topology, a measurement, captures as import takes them; none: look and measure now.",
             show_default=False,
         ),
     ] = None,
@@ -159,17 +159,33 @@ def check(
 
 
 def _check_files(files: Sequence[str], profile: str | None) -> dict[str, Any]:
-    """What is wrong by a measurement, or by files that make up a topology."""
+    """What is wrong by a measurement or benchmarks' outputs, by files that make up a topology, or by both."""
     from topotune.documents import holds, read_document
-    from topotune.health.checked import check_topology
+    from topotune.health.checked import check_measured, check_topology
     from topotune.links import measurement_from_document
-    from topotune.links.check import check_measurement, check_to_document
+    from topotune.links.check import check_to_document
+    from topotune.links.foreign import benchmarks_among, read_measurement
     from topotune.topology.formats import read_files
+    from topotune.topology.formats.importing import node_and_path
 
-    if len(files) == 1 and holds(files[0], "topotune/measurement"):
-        document = read_document(files[0], "topotune/measurement")
-        return check_to_document(check_measurement(measurement_from_document(document, files[0])))
-    return check_to_document(check_topology(read_files(files), profile=profile))
+    own = [file for file in files if holds(node_and_path(file)[1], "topotune/measurement")]
+    benchmarks = [file for file in benchmarks_among(files) if file not in own]
+    described = [file for file in files if file not in own and file not in benchmarks]
+    if len(own) > 1 or (own and benchmarks):
+        raise UsageError(
+            f"{own[0]} and {(own[1:] or benchmarks)[0]} are two measurements: check takes one at a time",
+            hint="topotune import joins benchmarks' outputs of one run of a cluster",
+        )
+    topology = read_files(described) if described else None
+    if own:
+        document = read_document(own[0], "topotune/measurement")
+        measurement = measurement_from_document(document, own[0])
+    elif benchmarks:
+        measurement = read_measurement(benchmarks)
+    else:
+        assert topology is not None
+        return check_to_document(check_topology(topology, profile=profile))
+    return check_to_document(check_measured(measurement, profile, topology))
 
 
 def _check_here(

@@ -12,6 +12,7 @@ from topotune.health.against_profile import profile_findings
 from topotune.health.cluster import cluster_findings
 from topotune.health.containers import container_findings
 from topotune.health.costs import Costs
+from topotune.health.host_names import host_name_findings
 from topotune.health.interfaces import interface_findings
 from topotune.health.locality import locality_findings, rank_affinity_findings
 from topotune.health.nics import nic_findings
@@ -70,7 +71,8 @@ def examine(
             for node, looked in zip(nodes, each, strict=True)
         )
     costs = Costs()
-    found: dict[str, list[Finding]] = {node.name: list(_of_node(node, profile, costs)) for node in nodes}
+    alone = len(nodes) == 1
+    found = {node.name: list(_of_node(node, profile, costs, alone=alone)) for node in nodes}
     is_fabric = not topology.ranks and any(vertex.kind == "switch" for vertex in topology.vertices)
     together = [*rank_order_findings(topology), *cluster_findings(nodes, is_fabric=is_fabric)]
     if rank_cpus:
@@ -84,7 +86,7 @@ def examine(
     return Examination(node_names=tuple(node.name for node in nodes), findings=tuple(findings))
 
 
-def _of_node(node: Node, profile: "MachineProfile | None", costs: Costs) -> Iterator[Finding]:
+def _of_node(node: Node, profile: "MachineProfile | None", costs: Costs, *, alone: bool) -> Iterator[Finding]:
     yield from pcie_findings(node, costs)
     yield from nvlink_findings(node, costs)
     yield from peer_findings(node)
@@ -94,6 +96,7 @@ def _of_node(node: Node, profile: "MachineProfile | None", costs: Costs) -> Iter
     yield from locality_findings(node)
     yield from container_findings(node)
     yield from interface_findings(node)
+    yield from host_name_findings(node, alone=alone)
     if profile is not None:
         yield from profile_findings(node, profile, costs)
 

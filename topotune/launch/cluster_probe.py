@@ -5,7 +5,7 @@ import json
 import os
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +14,7 @@ from topotune.documents import MAX_DOCUMENT_BYTES
 from topotune.errors import InputFileError, RunError, UsageError
 from topotune.interfaces.roll_call import RollCall, by_place, own_place
 from topotune.probe import probe
+from topotune.probe.host_names import facts_of_others
 from topotune.probe.kernel_text import format_cpulist, parse_cpulist
 from topotune.topology import Topology, topology_from_bytes, topology_to_document
 from topotune.topology.gather import RankPlace, gather_topologies
@@ -21,6 +22,8 @@ from topotune.topology.overview import by_node
 
 _TIMEOUT: Final = timedelta(seconds=120)
 _LOOK_WITHIN_S: Final = 60.0
+_RESOLVE_WITHIN_S: Final = 5.0
+_MAX_NAMES: Final = 64
 _MAX_GPUS: Final = 64
 
 
@@ -82,16 +85,28 @@ def probe_each_node(root: Path = Path("/"), *, timeout: timedelta = _TIMEOUT) ->
         else:
             leaders = {ranks[0] for ranks in by_place([words["place"] for words in here])}
             call.tell("looking", {rank: rank in leaders for rank in range(call.size)})
-    if call.told("looking", 2 * within_s):
+    looks = call.told("looking", 2 * within_s)
+    if looks:
         call.say("node", _look(root))
-    gathered = None
+    places = by_place([words["place"] for words in here])
+    seen: list[Topology] = []
     if call.rank == 0:
         try:
-            gathered = _gathered(call, here)
+            seen = _heard(call, places)
         except (RunError, UsageError) as problem:
-            call.tell_failure(("end",), problem)
+            call.tell_failure(("names", "end"), problem)
         else:
-            call.tell("end", dict.fromkeys(range(call.size)))
+            call.tell("names", {ranks[0]: names for ranks, names in zip(places, _names(seen), strict=True)})
+    if looks:
+        names = call.told("names", within_s + _LOOK_WITHIN_S)
+        call.say("resolved", facts_of_others(names, _RESOLVE_WITHIN_S))
+    gathered = None
+    if call.rank == 0:
+        resolved = call.hear("resolved", [ranks[0] for ranks in places], 2 * _RESOLVE_WITHIN_S)
+        for number, ranks in enumerate(places):
+            seen[number] = _with_facts(seen[number], resolved.get(ranks[0], {}))
+        gathered = _gathered(seen, places, here)
+        call.tell("end", dict.fromkeys(range(call.size)))
     call.told("end", within_s + _LOOK_WITHIN_S)
     return gathered
 
@@ -114,8 +129,13 @@ def _look(root: Path) -> dict[str, Any]:
     return {"topology": base64.b64encode(zlib.compress(document.encode())).decode("ascii")}
 
 
-def _gathered(call: RollCall, here: Sequence[Mapping[str, Any]]) -> NodesSeen:
-    places = by_place([words["place"] for words in here])
+def _heard(call: RollCall, places: Sequence[Sequence[int]]) -> list[Topology]:
+    """What each node is, by place.
+
+    Raises:
+        RunError: one does not say so in time.
+        UsageError: one cannot be looked at.
+    """
     heard = call.hear("node", [ranks[0] for ranks in places], _LOOK_WITHIN_S)
     topologies = []
     for ranks in places:
@@ -128,6 +148,36 @@ def _gathered(call: RollCall, here: Sequence[Mapping[str, Any]]) -> NodesSeen:
             message, hint = heard[ranks[0]]["problem"]
             raise UsageError(message, hint=hint)
         topologies.append(_unpacked(heard[ranks[0]]["topology"], f"the topology of rank {ranks[0]}'s node"))
+    return topologies
+
+
+def _names(seen: Sequence[Topology]) -> list[list[str]]:
+    """For each node, names of others that it shall look up: all, or so many of those that come next.
+
+    A thousand nodes that look up a thousand names each are a burden to name servers and show no more.
+    ``localhost``, which a node without a name has, is none; nor are names out of captured trees.
+    """
+    if any(each.source.path is not None for each in seen):
+        return [[] for _ in seen]
+    own = [next((vertex.node for vertex in each.vertices if vertex.node), "localhost") for each in seen]
+    return [
+        [
+            each
+            for each in dict.fromkeys((*own[number + 1 :], *own[:number]))
+            if each not in (name, "localhost")
+        ][:_MAX_NAMES]
+        for number, name in enumerate(own)
+    ]
+
+
+def _with_facts(topology: Topology, facts: Mapping[str, str]) -> Topology:
+    source = replace(topology.source, facts={**topology.source.facts, **facts})
+    return replace(topology, source=source)
+
+
+def _gathered(
+    topologies: Sequence[Topology], places: Sequence[Sequence[int]], here: Sequence[Mapping[str, Any]]
+) -> NodesSeen:
     node_of_rank = {rank: index for index, ranks in enumerate(places) for rank in ranks}
     together = gather_topologies(
         topologies,

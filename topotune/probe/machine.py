@@ -12,6 +12,7 @@ from topotune.probe.devices import NvidiaCard, Reading
 from topotune.probe.environment import Fact, read_environment, read_node_name
 from topotune.probe.faults import Faults
 from topotune.probe.graph import build_graph
+from topotune.probe.host_names import HOST_NAME_ADDRESSES, own_name_addresses
 from topotune.probe.kernel_text import parse_word
 from topotune.probe.netdev import INTERFACES, Interface, read_interfaces
 from topotune.probe.networks import Networks, read_networks
@@ -92,6 +93,7 @@ def probe(root: Path = Path("/"), *, nvml: Any | None = None) -> Topology:
         else cpuinfo.cores_per_socket * len(reading.sockets),
         "num_cpus": sum(len(socket.cpus) for socket in reading.sockets),
         **read_environment(tree, cpuinfo),
+        HOST_NAME_ADDRESSES: own_name_addresses(tree, reading.node),
         "nvidia_driver": driver.driver_version,
         "nvml": driver.absent or "answers",
         "inactive_nvlinks": _inactive_nvlinks(driver),

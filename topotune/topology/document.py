@@ -8,10 +8,23 @@ What is not known is left out of a vertex, link or source, rather than written a
 null, which says that somebody looked and the machine did not say.
 """
 
+import contextlib
+import gc
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final, get_args
 
+from topotune.document_fields import (
+    POSITIVE_OR_NULL,
+    TEXT,
+    TEXT_OR_NULL,
+    Field,
+    integer_or_null,
+    members_of,
+    one_of,
+    or_null,
+)
 from topotune.documents import MAX_MEASUREMENT_BYTES, Value, document_of, parse_json
 from topotune.errors import InputFileError
 from topotune.topology.model import (
@@ -104,11 +117,12 @@ def _from_value(value: Value) -> Topology:
     header = ("schema", "schema_version")
     document = document_of(value, SCHEMA, SCHEMA_VERSION)
     parts = document.members((*header, "vertices", "links", "source"), ("ranks", "warnings", "pairs"))
-    vertices = tuple(_vertex(item) for item in parts["vertices"].items(MAX_VERTICES, what="vertices"))
-    links = tuple(_link(item) for item in parts["links"].items(MAX_LINKS, what="links"))
     ranks = parts["ranks"].items(MAX_RANKS, what="ranks") if "ranks" in parts else []
     warnings = parts["warnings"].items(MAX_WARNINGS, what="warnings") if "warnings" in parts else []
     pairs = parts["pairs"].items(MAX_PAIRS, what="pairs") if "pairs" in parts else []
+    with _collector_paused():
+        vertices = tuple(_vertex(item) for item in parts["vertices"].items(MAX_VERTICES, what="vertices"))
+        links = tuple(_link(item) for item in parts["links"].items(MAX_LINKS, what="links"))
     try:
         return Topology(
             vertices=vertices,
@@ -122,6 +136,18 @@ def _from_value(value: Value) -> Topology:
         raise
     except ValueError as problem:
         raise value.error(value.source, str(problem)) from problem
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Without the search for cycles, of which a topology has none: it takes a third of a large one's time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _vertex_to_document(vertex: Vertex) -> dict[str, Any]:
@@ -152,95 +178,23 @@ def _without_unknown(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _vertex(value: Value) -> Vertex:
-    found = value.members(("id", "kind"), [key for key in _VERTEX_KEYS if key not in ("id", "kind")])
-    vertex: dict[str, Any] = {}
-    for key, item in found.items():
-        match key:
-            case "id":
-                vertex[key] = item.text()
-            case "kind":
-                vertex[key] = item.text(one_of=_VERTEX_KINDS)
-            case "index" | "numa":
-                vertex[key] = item.optional(lambda known: known.integer(0, _MAX_INDEX))
-            case "memory_bytes":
-                vertex[key] = item.optional(Value.integer)
-            case "speed":
-                vertex[key] = item.optional(_positive)
-            case "pcie":
-                vertex[key] = item.optional(_pcie)
-            case "mig":
-                vertex[key] = item.optional(Value.boolean)
-            case "nvlink_ports":
-                vertex[key] = item.optional(
-                    lambda known: tuple(_port(port) for port in known.items(_MAX_PORTS, what="NVLinks"))
-                )
-            case "mig_instances":
-                vertex[key] = item.optional(
-                    lambda known: tuple(slice_.text() for slice_ in known.items(_MAX_PORTS, what="slices"))
-                )
-            case "attributes":
-                vertex[key] = _texts(item)
-            case _:
-                vertex[key] = item.optional(Value.text)
-    return Vertex(**vertex)
+    return Vertex(**members_of(value, _VERTEX_FIELDS, _VERTEX_REQUIRED))
 
 
 def _pcie(value: Value) -> PcieLink:
-    found = value.members((), _PCIE_KEYS)
-    figures: dict[str, Any] = {
-        key: item.optional(_positive if "speed" in key else _lanes) for key, item in found.items()
-    }
-    return PcieLink(**figures)
+    return PcieLink(**members_of(value, _PCIE_FIELDS, frozenset()))
 
 
 def _link(value: Value) -> Link:
-    found = value.members(
-        ("src", "dst", "kind"), [key for key in _LINK_KEYS if key not in ("src", "dst", "kind")]
-    )
-    link: dict[str, Any] = {}
-    for key, item in found.items():
-        match key:
-            case "src" | "dst":
-                link[key] = item.text()
-            case "kind":
-                link[key] = item.text(one_of=_LINK_KINDS)
-            case "origin":
-                link[key] = item.text(one_of=_ORIGINS)
-            case "lanes":
-                link[key] = item.optional(_lanes)
-            case "distance":
-                link[key] = item.optional(lambda known: known.integer(0, _MAX_INDEX))
-            case "latency_s":
-                link[key] = item.optional(Value.number)
-            case "bandwidth_ci_bytes_per_s":
-                link[key] = item.optional(_interval)
-            case "attributes":
-                link[key] = _texts(item)
-            case _:
-                link[key] = item.optional(_positive)
-    return Link(**link)
+    return Link(**members_of(value, _LINK_FIELDS, _LINK_REQUIRED))
 
 
 def _port(value: Value) -> NvlinkPort:
-    found = value.members(("link", "active"), ("bandwidth_bytes_per_s",))
-    rate = found["bandwidth_bytes_per_s"].optional(_positive) if "bandwidth_bytes_per_s" in found else None
-    return NvlinkPort(
-        link=found["link"].integer(0, _MAX_INDEX),
-        active=found["active"].boolean(),
-        bandwidth_bytes_per_s=rate,
-    )
+    return NvlinkPort(**members_of(value, _PORT_FIELDS, _PORT_REQUIRED))
 
 
 def _pair(value: Value) -> Pair:
-    found = value.members(("a", "b"), ("path", "nvlinks", "p2p"))
-    pair: dict[str, Any] = {"a": found["a"].text(), "b": found["b"].text()}
-    if "path" in found:
-        pair["path"] = found["path"].optional(lambda known: known.text(one_of=_PAIR_PATHS))
-    if "nvlinks" in found:
-        pair["nvlinks"] = found["nvlinks"].optional(lambda known: known.integer(0, _MAX_INDEX))
-    if "p2p" in found:
-        pair["p2p"] = _texts(found["p2p"])
-    return Pair(**pair)
+    return Pair(**members_of(value, _PAIR_FIELDS, _PAIR_REQUIRED))
 
 
 def _texts(value: Value) -> dict[str, str]:
@@ -266,14 +220,64 @@ def _fact(value: Value) -> str | int | float | bool | None:
             return value.text()
 
 
-def _positive(value: Value) -> float:
-    return value.number(above=True)
-
-
 def _interval(value: Value) -> tuple[float, float]:
     low, high = value.items(2, min_items=2, what="ends")
     return low.number(above=True), high.number(above=True)
 
 
-def _lanes(value: Value) -> int:
-    return value.integer(1, _MAX_INDEX)
+def _ports(value: Value) -> tuple[NvlinkPort, ...]:
+    return tuple(_port(port) for port in value.items(_MAX_PORTS, what="NVLinks"))
+
+
+def _slices(value: Value) -> tuple[str, ...]:
+    return tuple(slice_.text() for slice_ in value.items(_MAX_PORTS, what="slices"))
+
+
+_INDEX = integer_or_null(0, _MAX_INDEX)
+_LANES = integer_or_null(1, _MAX_INDEX)
+
+_VERTEX_FIELDS: Final[Mapping[str, Field]] = {
+    **dict.fromkeys(_VERTEX_KEYS, TEXT_OR_NULL),
+    "id": TEXT,
+    "kind": one_of(_VERTEX_KINDS),
+    "index": _INDEX,
+    "numa": _INDEX,
+    "memory_bytes": integer_or_null(),
+    "speed": POSITIVE_OR_NULL,
+    "pcie": or_null(_pcie),
+    "mig": or_null(Value.boolean),
+    "nvlink_ports": or_null(_ports),
+    "mig_instances": or_null(_slices),
+    "attributes": Field(_texts),
+}
+_VERTEX_REQUIRED = frozenset(("id", "kind"))
+_LINK_FIELDS: Final[Mapping[str, Field]] = {
+    "src": TEXT,
+    "dst": TEXT,
+    "kind": one_of(_LINK_KINDS),
+    "lanes": _LANES,
+    "bandwidth_bytes_per_s": POSITIVE_OR_NULL,
+    "bandwidth_ci_bytes_per_s": or_null(_interval),
+    "latency_s": or_null(Value.number),
+    "distance": _INDEX,
+    "origin": one_of(_ORIGINS),
+    "attributes": Field(_texts),
+}
+_LINK_REQUIRED = frozenset(("src", "dst", "kind"))
+_PCIE_FIELDS: Final[Mapping[str, Field]] = {
+    key: POSITIVE_OR_NULL if "speed" in key else _LANES for key in _PCIE_KEYS
+}
+_PORT_FIELDS: Final[Mapping[str, Field]] = {
+    "link": Field(lambda value: value.integer(0, _MAX_INDEX)),
+    "active": Field(Value.boolean),
+    "bandwidth_bytes_per_s": POSITIVE_OR_NULL,
+}
+_PORT_REQUIRED = frozenset(("link", "active"))
+_PAIR_FIELDS: Final[Mapping[str, Field]] = {
+    "a": TEXT,
+    "b": TEXT,
+    "path": or_null(lambda value: value.text(one_of=_PAIR_PATHS)),
+    "nvlinks": _INDEX,
+    "p2p": Field(_texts),
+}
+_PAIR_REQUIRED = frozenset(("a", "b"))

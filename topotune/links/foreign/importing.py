@@ -13,6 +13,7 @@ from topotune.links.foreign.reading import FigureReader, FigureReading
 from topotune.links.measurement import Measurement, is_of_a_link
 from topotune.topology.formats.capture import HEAD, Capture, clean_capture, read_capture
 from topotune.topology.formats.importing import node_and_path
+from topotune.topology.formats.tagged_lines import untagged
 
 MAX_FILES: Final = 1_000
 _MAX_WARNING = 1_000
@@ -38,7 +39,7 @@ def benchmarks_among(files: Sequence[str], *, format_name: str | None = None) ->
     """
     if format_name is not None:
         return tuple(files) if reader_named(format_name) is not None else ()
-    return tuple(file for file in files if recognised(_head(node_and_path(file)[1])))
+    return tuple(file for file in files if _holds_benchmark(node_and_path(file)[1]))
 
 
 def read_measurement(files: Sequence[str], *, format_name: str | None = None) -> Measurement:
@@ -59,20 +60,45 @@ def read_measurement(files: Sequence[str], *, format_name: str | None = None) ->
         node, path = node_and_path(file)
         if node is not None and ("*" in node or "?" in node):
             raise UsageError(f"{file}: a benchmark's output is of one node or says itself which it is of")
-        capture = read_capture(path)
-        parts += [_Part(path, node, reading) for reading in _readings(capture, format_name)]
+        for host, reading in _of_writers(read_capture(path), format_name):
+            # A tag names the host that printed a table, which is that of the ranks where there is but one.
+            parts.append(_Part(path, node or (host if reading.single_node else None), reading))
     parts = [_placed(part) for part in parts]
     return _measurement(_joined(parts), ", ".join(dict.fromkeys(part.source for part in parts)))
 
 
-def _head(path: str) -> str:
+def _holds_benchmark(path: str) -> bool:
     try:
-        return clean_capture(read_bytes_from_start(path, HEAD), path).head
+        start = clean_capture(read_bytes_from_start(path, HEAD), path)
+        return _is_known(start) or bool(untagged(start, _is_known))
     except InputFileError:
-        return ""  # whoever reads it says why it cannot be read
+        return False  # whoever reads it says why it cannot be read
 
 
-def _readings(capture: Capture, format_name: str | None) -> Iterator[FigureReading]:
+def _is_known(capture: Capture) -> bool:
+    return bool(recognised(capture.head))
+
+
+def _of_writers(capture: Capture, format_name: str | None) -> Iterator[tuple[str | None, FigureReading]]:
+    """Of each output in one text; if none can be read, of what its writers wrote, without their tags.
+
+    With each the host that its tags name.
+    """
+    try:
+        readings = _readings(capture, format_name)
+    except InputFileError:
+        texts = untagged(capture, _is_known)
+        if not texts:
+            raise
+        for host, text in texts:
+            for reading in _readings(text, format_name):
+                yield host, reading
+    else:
+        for reading in readings:
+            yield None, reading
+
+
+def _readings(capture: Capture, format_name: str | None) -> list[FigureReading]:
     """Of each output in one text; what cannot be taken is left out with its reason, if anything can."""
     readers: Sequence[FigureReader] = recognised(capture.head)
     if format_name is not None:
@@ -97,7 +123,7 @@ def _readings(capture: Capture, format_name: str | None) -> Iterator[FigureReadi
         raise refusals[0]
     more = (*capture.warnings, *(f"left out: {refusal.message}" for refusal in refusals))
     found[0] = replace(found[0], warnings=(*more, *found[0].warnings))
-    return iter(found)
+    return found
 
 
 def _placed(part: _Part) -> _Part:

@@ -25,6 +25,7 @@ _RANK = re.compile(
 _PROGRAMS = "|".join(sorted(COLLECTIVE_OF_PROGRAM, key=len, reverse=True))
 _PROGRAM = re.compile(rf"(?<![a-z_])({_PROGRAMS})_perf\b")
 _START = re.compile(r"[ \t]{0,20}# Collective test starting:[ \t]*(\S{1,100})")
+_END = re.compile(r"[ \t]{0,20}# Collective test concluded")
 _OPTIONS = re.compile(r"[ \t]{0,20}# (nThread.{1,600})")
 _ITERATIONS = re.compile(r"(?<!warmup )(?<!agg )\biters:? ([0-9]{1,9})\b")
 _MAX_BYTES = re.compile(r"\bmaxBytes ([0-9]{1,18})\b")
@@ -76,6 +77,7 @@ def read(text: str, source: str) -> FigureReading:
             facts[name] = found[1]
     runs = [Run()]
     layout: _Layout | None = None
+    announced: str | None = None  # by a script or shell, between two runs
     for number, line in numbered_lines(text, source):
         run = runs[-1]
         if layout is not None and _ROW.match(line):
@@ -84,11 +86,14 @@ def read(text: str, source: str) -> FigureReading:
                 run.rows.append(row)
         elif heading := _HEADING_LINE.match(line):
             if run.rows:
-                run = _next_run(runs)
+                run, announced = _next_run(runs, announced), None
             layout = _layout(heading[1].split(), source, number)
         elif "#" in line or "_perf" in line:
             if run.rows and _opens(line):
-                run, layout = _next_run(runs), None
+                run, layout, announced = _next_run(runs, announced), None, None
+            elif run.rows and not _END.match(line) and (program := _PROGRAM.search(line)):
+                announced = program[1]
+                continue
             _note(run, line, number, source, faults)
     if all(not run.rows for run in runs) and layout is None:
         raise InputFileError(
@@ -103,8 +108,8 @@ def read(text: str, source: str) -> FigureReading:
     return reading_of(runs, facts, source, faults)
 
 
-def _next_run(runs: list[Run]) -> Run:
-    runs.append(Run())
+def _next_run(runs: list[Run], announced: str | None) -> Run:
+    runs.append(Run(program=announced))
     return runs[-1]
 
 
@@ -121,7 +126,7 @@ def _name_programs(runs: Sequence[Run]) -> None:
 
 def _note(run: Run, line: str, number: int, source: str, faults: Faults) -> None:
     """What a line of another kind says of its run."""
-    if run.program is None and (program := _PROGRAM.search(line)):
+    if (run.program is None or _START.match(line)) and (program := _PROGRAM.search(line)):
         run.program = program[1]
     if rank := _RANK.match(line):
         _list(run, rank, number, source)

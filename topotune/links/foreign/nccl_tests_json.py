@@ -17,6 +17,7 @@ from topotune.links.foreign.reading import (
     FigureReader,
     FigureReading,
     figure_of,
+    json_from,
 )
 from topotune.probe.faults import Faults
 
@@ -31,7 +32,7 @@ _OPTIONS: Final = (
 
 
 def _recognise(text: str) -> bool:
-    return text.lstrip()[:1] == "{" and _MARK.search(text) is not None and _CONFIG.search(text) is not None
+    return json_from(text) is not None and _MARK.search(text) is not None and _CONFIG.search(text) is not None
 
 
 def read(text: str, source: str) -> FigureReading:
@@ -40,7 +41,7 @@ def read(text: str, source: str) -> FigureReading:
     Raises:
         InputFileError: no JSON (the file is cut where the run died), no results, or a value out of bounds.
     """
-    document = parse_json(text.encode("utf-8", "replace"), source, max_bytes=MAX_BYTES)
+    document = parse_json((json_from(text) or text).encode("utf-8", "replace"), source, max_bytes=MAX_BYTES)
     if not isinstance(document.raw, dict) or not isinstance(document.raw.get("results"), list):
         document.fail("holds no list of results", hint="nccl-tests -J FILE writes one")
     faults = Faults()

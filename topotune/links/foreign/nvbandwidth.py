@@ -13,7 +13,14 @@ from topotune.documents import Value, parse_json
 from topotune.errors import InputFileError
 from topotune.links.figures import Duplex, LinkFigure
 from topotune.links.foreign.matrices import MAX_DEVICES, Matrix, matrix_at
-from topotune.links.foreign.reading import MAX_FIGURES, FigureReader, FigureReading, figure_of, numbered_lines
+from topotune.links.foreign.reading import (
+    MAX_FIGURES,
+    FigureReader,
+    FigureReading,
+    figure_of,
+    json_from,
+    numbered_lines,
+)
 from topotune.probe.faults import Faults, shown
 
 MAX_BYTES: Final = 64 * 2**20
@@ -30,6 +37,10 @@ _LOCAL = re.compile(r"[ \t]*[\w ]{0,60}\blocal\b[\w ]{0,20} GPU\(column\) bandwi
 _ANY_TITLE = re.compile(r"[ \t]*(?:memcpy|memory|Device)\b.{0,200}\((?:GB/s|ns|us)\)[ \t]*")
 _SUM = re.compile(r"[ \t]*SUM[ \t]+([a-z][a-z0-9_]{3,80})[ \t]+([0-9.]{1,30})[ \t]*")
 _DEVICE = re.compile(r"[ \t]*Device ([0-9]{1,4}): (.{1,100}?)(?: \([0-9A-Fa-f:.]{4,40}\))?[ \t]*")
+_PROCESS = re.compile(
+    r"[ \t]*Process ([0-9]{1,4}) \(([\w.-]{1,255})\): device [0-9]{1,4}: (.{1,100}?)"
+    r"(?: \([0-9A-Fa-f:.]{4,40}\))?[ \t]*"
+)
 _VERSIONS: Final = (
     ("tool_version", re.compile(r"[ \t]*nvbandwidth Version:[ \t]*(\S{1,40})[ \t]*")),
     ("nvidia_driver", re.compile(r"[ \t]*Driver Version:[ \t]*(\S{1,40})[ \t]*")),
@@ -45,12 +56,14 @@ class _Found:
 
     Attributes:
         devices: number → name, where they are listed.
+        hosts: of each of these, where several nodes take part.
         num_gpus: as many as matrices have.
     """
 
     faults: Faults = field(default_factory=Faults)
     facts: dict[str, str] = field(default_factory=lambda: {"tool": "nvbandwidth"})
     devices: dict[int, str] = field(default_factory=dict)
+    hosts: dict[int, str] = field(default_factory=dict)
     figures: list[LinkFigure] = field(default_factory=list)
     num_gpus: int = 0
     tests: list[str] = field(default_factory=list)
@@ -129,13 +142,31 @@ class _Found:
         if self.devices:
             self.facts["devices"] = ", ".join(sorted(set(self.devices.values())))[:1000]
         self.facts["tests"] = ", ".join(dict.fromkeys(self.tests))[:4000]
+        num_ranks = max(self.num_gpus, len(self.devices))
+        names = tuple(dict.fromkeys(self.hosts.values()))
+        placed = sorted(self.hosts) == list(range(num_ranks))
+        if self.hosts and not placed:
+            self.faults.add(
+                f"which nodes the GPUs are on is not known: {len(self.hosts)} of {num_ranks} are listed"
+            )
         return FigureReading(
-            num_ranks=max(self.num_gpus, len(self.devices)),
+            num_ranks=num_ranks,
+            node_of_rank=tuple(names.index(self.hosts[rank]) for rank in range(num_ranks)) if placed else (),
+            node_names=names if placed else (),
             link_figures=tuple(self.figures),
             facts=self.facts,
             warnings=self.faults.warnings(),
-            single_node=True,
+            single_node=not self.hosts,
         )
+
+    def list_device(self, line: str) -> bool:
+        """Take a line of the list of devices; False where it is none."""
+        if process := _PROCESS.fullmatch(line):
+            self.devices.setdefault(int(process[1]), process[3])
+            self.hosts.setdefault(int(process[1]), process[2])
+        elif device := _DEVICE.fullmatch(line):
+            self.devices.setdefault(int(device[1]), device[2])
+        return bool(process or device)
 
 
 def _recognise(text: str) -> bool:
@@ -143,7 +174,7 @@ def _recognise(text: str) -> bool:
 
 
 def _recognise_json(text: str) -> bool:
-    return text.lstrip()[:1] == "{" and _JSON_MARK.search(text) is not None
+    return json_from(text) is not None and _JSON_MARK.search(text) is not None
 
 
 def read(text: str, source: str) -> FigureReading:
@@ -177,8 +208,7 @@ def read(text: str, source: str) -> FigureReading:
 
 
 def _note(line: str, found: _Found) -> None:
-    if device := _DEVICE.fullmatch(line):
-        found.devices.setdefault(int(device[1]), device[2])
+    if found.list_device(line):
         return
     for name, pattern in _VERSIONS:
         if version := pattern.fullmatch(line):
@@ -200,7 +230,7 @@ def read_json(text: str, source: str) -> FigureReading:
     Raises:
         InputFileError: no JSON, no test cases, or no matrix that is of single links.
     """
-    document = parse_json(text.encode("utf-8", "replace"), source, max_bytes=MAX_BYTES)
+    document = parse_json((json_from(text) or text).encode("utf-8", "replace"), source, max_bytes=MAX_BYTES)
     root = (
         document.member("nvbandwidth")
         if isinstance(document.raw, dict) and "nvbandwidth" in document.raw
@@ -217,6 +247,8 @@ def read_json(text: str, source: str) -> FigureReading:
         if isinstance(root.raw.get(key), str | int | float):
             found.facts[name] = str(root.raw[key])[:40]
     for number, device in enumerate(_texts(root, "GPU Device list")):
+        if found.list_device(device):
+            continue
         named = re.fullmatch(
             r"(?:Device )?([0-9]{1,4}): (.{1,100}?)(?: \([0-9A-Fa-f:.]{4,40}\).{0,100})?", device
         )

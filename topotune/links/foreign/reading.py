@@ -18,6 +18,7 @@ MAX_RANKS: Final = 4_096
 """Bounds on what one file may hold: the ranks of a measurement, and figures that are read in seconds."""
 
 _PREFIX = re.compile(r"[ \t]{0,20}(?:\[[^\]\n]{1,80}\]<std(?:out|err)>:[ \t]?|[0-9]{1,6}: )")
+_OBJECT = re.compile(r"^[ \t]{0,40}\{", re.MULTILINE)
 _NUMBER = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,12})?(?:[eE][+-]?[0-9]{1,3})?")
 
 
@@ -90,6 +91,12 @@ def figure_of(text: str) -> Figure | None:
         return None
     decimals = len(mantissa.partition(".")[2])
     return Figure(value, float(f"5e{int(exponent or 0) - decimals - 1}"))
+
+
+def json_from(text: str) -> str | None:
+    """A JSON object in a text, without the lines that launchers print before it; None where there is none."""
+    start = _OBJECT.search(text)
+    return None if start is None else text[start.start() :]
 
 
 def numbered_lines(text: str, source: str) -> Iterator[tuple[int, str]]:

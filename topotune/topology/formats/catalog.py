@@ -70,17 +70,20 @@ def reader_named(name: str) -> Reader:
     raise UsageError(f"--format {name}: no such format", hint=f"there are: {_names()}")
 
 
+def known_in(capture: Capture) -> tuple[Reader, ...]:
+    """The formats that a text holds: one that takes up a whole file, or all whose outputs stand in it."""
+    head = capture.head
+    found = tuple(reader for reader in READERS if reader.recognise(head))
+    return next(((reader,) for reader in found if reader.whole), found)
+
+
 def recognised(capture: Capture) -> tuple[Reader, ...]:
-    """The formats that a text holds: one that takes up a whole file, or all whose outputs stand in it.
+    """As `known_in`, where there are any.
 
     Raises:
         InputFileError: none.
     """
-    head = capture.head
-    found = tuple(reader for reader in READERS if reader.recognise(head))
-    for reader in found:
-        if reader.whole:
-            return (reader,)
+    found = known_in(capture)
     if not found:
         raise InputFileError(
             capture.source,

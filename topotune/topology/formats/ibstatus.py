@@ -30,7 +30,7 @@ _VALUE = re.compile(r"[ \t>]{0,40}([a-z][a-z_ ]{1,30}):[ \t]{0,40}(.{0,200})")
 _PHYSICAL = re.compile(r"[0-9]{1,3}: ?([\w.+/-]{1,60})")
 _NETDEV = re.compile(
     rf"^[ \t>]{{0,40}}(?:([0-9a-f]{{4}}:[0-9a-f]{{2}}:[0-9a-f]{{2}}\.[0-7]) )?({DEVICE}) "
-    rf"(?:\((MT[0-9]{{1,6}})[^\n]{{0,200}}? )?port ([0-9]{{1,3}}) (?:\(([A-Z_]{{2,12}}) ?\) )?==> "
+    rf"(?:\((MT[0-9]{{1,6}})[^\n]{{0,200}}? )?port ([0-9]{{1,3}}) (?:\(([A-Z_]{{2,12}}) {{0,8}}\) )?==> "
     rf"({DEVICE}) \((Up|Down)\)[ \t]*$",
     re.MULTILINE,
 )
@@ -68,6 +68,8 @@ def read_netdev(text: str, source: str) -> Reading:
     for number, line in enumerate(lines_of(text, source), start=1):
         match = _NETDEV.fullmatch(line)
         if match is None:
+            if "==>" in line:
+                faults.add("left out, a line that ends early", f"line {number}")
             continue
         address, device, model, port, state, interface, up = match.groups()
         ports.append(

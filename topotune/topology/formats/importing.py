@@ -8,11 +8,12 @@ from dataclasses import replace
 from topotune.errors import InputFileError, UsageError
 from topotune.topology.formats import own_json
 from topotune.topology.formats.capture import Capture, read_capture
-from topotune.topology.formats.catalog import reader_named, recognised
+from topotune.topology.formats.catalog import known_in, reader_named, recognised
 from topotune.topology.formats.devices import Part
 from topotune.topology.formats.fabric_adapters import with_own_adapters, with_templates
 from topotune.topology.formats.join import join
 from topotune.topology.formats.reading import Reader, fitting
+from topotune.topology.formats.tagged_lines import untagged
 from topotune.topology.model import Topology
 
 MAX_FILES = 10_000
@@ -42,14 +43,19 @@ def read_files(files: Sequence[str], *, format_name: str | None = None) -> Topol
     templates: dict[str, list[Part]] = {}
     for file in files:
         node, path = node_and_path(file)
-        capture = read_capture(path)
-        readers = recognised(capture) if forced is None else (forced,)
-        if len(files) == 1 and readers == (own_json.READER,) and not (node and _WILD.search(node)):
-            return own_json.topology_of(capture.text, capture.source)  # as it is, with its ids and its source
-        if node is not None and _WILD.search(node):
-            templates.setdefault(node, []).extend(read_capture_parts(capture, None, readers))
-        else:
-            parts += read_capture_parts(capture, node, readers)
+        is_template = node is not None and _WILD.search(node) is not None
+        for host, capture in _captures(read_capture(path), forced):
+            readers = recognised(capture) if forced is None else (forced,)
+            if len(files) == 1 and readers == (own_json.READER,) and not is_template:
+                return own_json.topology_of(capture.text, capture.source)  # with its own ids and source
+            if node is not None and host is not None and host != node:
+                raise InputFileError(path, f"is said to be of {node}, and its lines are tagged with {host}")
+            found = read_capture_parts(capture, None if is_template else node or host, readers)
+            if is_template:
+                assert node is not None
+                templates.setdefault(node, []).extend(found)
+            else:
+                parts += found
     if templates and not parts:
         raise UsageError(
             f"{next(iter(templates))}=…: there is no file that names hosts",
@@ -59,6 +65,28 @@ def read_files(files: Sequence[str], *, format_name: str | None = None) -> Topol
     if not templates:
         return topology
     return with_templates(topology, {pattern: join(group) for pattern, group in templates.items()})
+
+
+def _captures(capture: Capture, forced: Reader | None) -> list[tuple[str | None, Capture]]:
+    """The text as it is, or what each of several writers wrote, by host, where every line is tagged.
+
+    Raises:
+        InputFileError: as `untagged`.
+    """
+
+    def fits(text: Capture) -> bool:
+        return forced.recognise(text.head) if forced is not None else bool(known_in(text))
+
+    return [(None, capture)] if fits(capture) else untagged(capture, fits) or [(None, capture)]
+
+
+def is_capture(file: str) -> bool:
+    """Whether a file is another tool's, in a format that is known; one that cannot be read is none."""
+    try:
+        captures = _captures(read_capture(node_and_path(file)[1]), None)
+        return own_json.READER not in recognised(captures[0][1])
+    except InputFileError:
+        return False
 
 
 def read_capture_parts(capture: Capture, node: str | None, readers: Sequence[Reader]) -> list[Part]:

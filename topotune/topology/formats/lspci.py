@@ -13,8 +13,10 @@ from topotune.errors import InputFileError
 from topotune.probe.faults import Faults
 from topotune.topology.formats.capture import lines_of
 from topotune.topology.formats.pci_listing import (
+    PCI_IDS,
     ListedFunction,
     check_number,
+    named_by,
     reading_of,
     vendor_of,
     with_ways,
@@ -41,7 +43,6 @@ _HEADER = re.compile(
 )
 _BARE = re.compile(rf"^({_ADDRESS})[ \t]*\n[ \t]*Lnk(?:Cap|Sta):", re.MULTILINE)
 _BARE_LINE = re.compile(rf"({_ADDRESS})[ \t]*")
-_IDS = re.compile(r" \[([0-9a-f]{4}):([0-9a-f]{4})\]")
 _TAIL = re.compile(r"(?: \(rev [0-9a-f]{2}\)| \(prog-if [^()]{0,60}\)| \[[0-9a-f]{4}:[0-9a-f]{4}\])+$")
 _LINK = re.compile(
     r"[ \t]*Lnk(Cap|Sta):[ \t]+(?:Port #[0-9]{1,5}, )?Speed ([^,\s]{1,20})[^,]{0,40}, Width (x[0-9]{1,3})"
@@ -105,9 +106,9 @@ def _full(text: str) -> str:
 
 def _function(header: re.Match[str]) -> ListedFunction:
     address, what, number, rest = header.groups()
-    ids = _IDS.findall(rest)
+    ids = PCI_IDS.findall(rest)
     vendor, device = (int(text, 16) for text in ids[-1]) if ids else (None, None)
-    name = rest if "rev ff" in rest else _TAIL.sub("", rest).strip()
+    name = rest if "rev ff" in rest else named_by(_TAIL.sub("", rest).strip(), device)
     return ListedFunction(
         _full(address),
         name=name,

@@ -12,7 +12,14 @@ from topotune.errors import InputFileError
 from topotune.probe.faults import Faults, shown
 from topotune.probe.pci import AMD, NVIDIA
 from topotune.topology.formats.capture import lines_of
-from topotune.topology.formats.pci_listing import MAX_DEPTH, ListedFunction, reading_of, vendor_of
+from topotune.topology.formats.pci_listing import (
+    MAX_DEPTH,
+    PCI_IDS,
+    ListedFunction,
+    named_by,
+    reading_of,
+    vendor_of,
+)
 from topotune.topology.formats.reading import Reader, Reading
 
 _START = re.compile(r"^[ \t>]{0,20}-(?:\+-)?\[(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}\]-", re.MULTILINE)
@@ -108,8 +115,11 @@ def _line(
 
 
 def _name(function: ListedFunction, name: str, faults: Faults) -> None:
+    if ids := PCI_IDS.findall(name):
+        function.vendor, function.device = (int(text, 16) for text in ids[-1])
+        name = named_by(PCI_IDS.sub("", name).strip(), function.device)
     function.name = name
-    function.vendor = vendor_of(name)
+    function.vendor = function.vendor or vendor_of(name)
     if _NVSWITCH.search(name) and function.vendor == NVIDIA:
         function.pci_class = 0x0680
     elif _NETWORK.search(name):

@@ -87,7 +87,7 @@ def _header(line: str, word: re.Pattern[str]) -> _Columns | None:
     devices: list[str] = []
     tails: list[tuple[str, int]] = []
     order: list[str] = []
-    expanded = line.replace("|", " ").expandtabs(8)
+    expanded = re.sub(r"[|>]", " ", line).expandtabs(8)
     for match in _HEADER_WORD.finditer(expanded):
         name = " ".join(match[0].split())
         tail = next((known for known in TAIL_COLUMNS if known.lower() == name.lower()), None)

@@ -27,6 +27,8 @@ _VENDOR = re.compile(
     r"(?:NVIDIA Corporation|Advanced Micro Devices, Inc\. \[AMD(?:/ATI)?\]|Mellanox Technologies"
     r"|Intel Corporation) (.+)"
 )
+PCI_IDS: Final = re.compile(r" \[([0-9a-f]{4}):([0-9a-f]{4})\]")
+"""Vendor and device, as ``-nn`` puts them behind a name."""
 _UNNAMED = re.compile(r"Device ([0-9a-f]{4})")
 _VENDORS = (("NVIDIA", NVIDIA), ("Advanced Micro Devices", AMD), ("Mellanox", 0x15B3))
 
@@ -78,6 +80,11 @@ def check_number(functions: Sequence[ListedFunction], source: str) -> None:
 def vendor_of(name: str) -> int | None:
     """The number of a vendor that matters here, by the start of a device's name."""
     return next((number for start, number in _VENDORS if name.startswith(start)), None)
+
+
+def named_by(name: str, device: int | None) -> str:
+    """``NVIDIA Corporation Device`` and 0x2330 → ``NVIDIA Corporation Device 2330``, as without ``-nn``."""
+    return f"{name} {device:04x}" if device is not None and name.endswith(" Device") else name
 
 
 def without_vendor(name: str) -> str:

@@ -52,6 +52,8 @@ def read(text: str, source: str) -> Reading:
         if "blocksizes" in words and not {"switchname", "blockname"} & set(words):
             facts["slurm_block_sizes"] = words["blocksizes"][:200]
         kind = next((kind for kind in ("switchname", "blockname") if kind in words), None)
+        if "aggregatedblock" in words:
+            faults.add("left out, blocks of blocks", f"{words['aggregatedblock'][:60]} (line {number})")
         if kind is None:
             continue
         _add(tree, kind, words, number, aliases)
