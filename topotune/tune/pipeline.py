@@ -19,15 +19,17 @@ import numpy as np
 from topotune.plan.model import Certificate, Row
 from topotune.tune.confirm import (
     CONFIDENCE,
+    PASSES,
     NullTrials,
     confirm,
+    count_comparisons,
     interpolated,
     least_confirmation_s,
-    num_comparisons,
     plan_confirmation,
     run_null_trials,
 )
 from topotune.tune.decide import DefaultTime, Limit, decide_rows
+from topotune.tune.diagnosis import sample_warnings
 from topotune.tune.finalists import (
     Conditions,
     choose_finalists,
@@ -73,7 +75,7 @@ _LEAST_LIMIT: Final = (0.05, 2.0, 10.0)
 
 _FIRST_GUESS_S: Final = 0.01
 _UNSTABLE: Final = 0.15
-"""Share of outliers, or of missed starts, from which a run says that the machine was unsteady."""
+"""Share of missed starts from which a run says that the machine was unsteady."""
 
 _SCATTERED: Final = 0.5
 """Interquartile range over median from which it says so of one size."""
@@ -175,7 +177,7 @@ def choose_rows(
         deadline_s=run.ends_s(_CONFIRM_ENDS),
         after_point=lambda: run.report("confirm"),
     )
-    nulls = _null_trials(run, default_s, num_comparisons(points))
+    nulls = _null_trials(run, default_s, count_comparisons(points))
     rows = decide_rows(
         confirmations,
         defaults,
@@ -190,16 +192,12 @@ def choose_rows(
             f"{share:.0%} of the samples were dropped because a rank missed the common start: "
             "the machine was busy"
         )
-    outliers = [one.comparison.outlier_share for one in confirmations]
-    if outliers and np.mean(outliers) > _UNSTABLE:
-        run.warnings.append(
-            f"{np.mean(outliers):.0%} of the samples that confirmed rows were outliers; none was removed"
-        )
+    run.warnings.extend(sample_warnings(confirmations))
     run.warnings.extend(_problems(sampling, searches))
     run.report("done")
     return Choice(
         rows=rows,
-        certificate=_certificate(options, num_comparisons(points), nulls),
+        certificate=_certificate(options, count_comparisons(points), nulls),
         warnings=tuple(run.warnings),
     )
 
@@ -440,11 +438,12 @@ def _null_trials(run: _Run, default_s: Mapping[int, float], comparisons: int) ->
 def _certificate(options: TuneOptions, comparisons: int, nulls: NullTrials) -> Certificate:
     return Certificate(
         method=(
-            "fresh paired samples in random order; ratio of medians with the hull of a signed-rank "
-            "interval and a percentile bootstrap; number of rounds fixed beforehand"
+            f"fresh paired samples in random order, in {PASSES} blocks on new connections each; ratio of "
+            "medians with the hull of a signed-rank interval, a percentile bootstrap and Student's t over "
+            "blocks; number of rounds fixed beforehand; null trials on connections of their own"
         ),
         num_comparisons=comparisons,
-        correction="bonferroni",
+        correction="holm",
         confidence=CONFIDENCE,
         min_gain=options.min_gain,
         false_win_rate=nulls.rate,

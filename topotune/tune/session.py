@@ -247,7 +247,9 @@ def _follow(world: World, station: Station) -> None:
 
 
 def _station(world: World, steps: StepRanks) -> Station:
-    station = Station(world.planned, world.raw, world.private, world.nodes.node_of_rank)
+    station = Station(
+        world.planned, world.raw, world.private, world.nodes.node_of_rank, fresh_raw=world.fresh_raw
+    )
     station.serve("step", steps.do)
     return station
 
