@@ -37,6 +37,7 @@ from topotune.cli.ranks import (
     on_ranks,
     progress_bar,
     say_network,
+    say_note,
 )
 from topotune.errors import RunError, UsageError
 
@@ -277,6 +278,7 @@ def tune_rank(payload: dict[str, Any]) -> Any:
             lambda now: report(now.phase, now.done, now.seconds_left),
             say_network,
             print_error,
+            say_note,
         )
 
 

@@ -12,6 +12,7 @@ and what they recorded is not measured again; confirmation and null trials have 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -39,6 +40,7 @@ from topotune.tune.finalists import (
 )
 from topotune.tune.options import TuneOptions
 from topotune.tune.progress import BestSoFar, OnProgress, Phase, Progress
+from topotune.tune.regret import size_weights
 from topotune.tune.sampling import Sampling
 from topotune.tune.search import SizeSearch, Standing, ratio_of, search_sizes
 from topotune.tune.shortlist import shortlist
@@ -74,7 +76,7 @@ _LEAST_LIMIT: Final = (0.05, 2.0, 10.0)
 """… but never before this share of the budget, within these bounds in seconds: ranks wait for cores too."""
 
 _FIRST_GUESS_S: Final = 0.01
-_UNSTABLE: Final = 0.15
+_UNSTABLE: Final = 0.1
 """Share of missed starts from which a run says that the machine was unsteady."""
 
 _SCATTERED: Final = 0.5
@@ -89,11 +91,13 @@ class Choice:
         rows: the table for allreduce.
         certificate: how it was confirmed.
         warnings: one line each.
+        notes: what a user may like to know of how the run went, one line each.
     """
 
     rows: tuple[Row, ...]
     certificate: Certificate
     warnings: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -104,6 +108,7 @@ class _Run:
     sampling: Sampling
     on_progress: OnProgress
     warnings: list[str]
+    notes: list[str]
     best: dict[int, BestSoFar]
 
     def ends_s(self, share: float) -> float:
@@ -132,6 +137,7 @@ def choose_rows(
     *,
     predicted_s: Callable[[Candidate, int], float],
     limit: Limit,
+    job_bytes: Sequence[int] = (),
     on_progress: OnProgress = lambda _progress: None,
 ) -> Choice:
     """Choose the rows of the allreduce table within the budget.
@@ -143,13 +149,14 @@ def choose_rows(
         predicted_s: the simulator's time of a candidate, or of the default, at a size; it orders the search.
             Infinite where a candidate does not take messages of that size.
         limit: the bound that rows are held against.
+        job_bytes: sizes of the job's messages in a step, where they are known: what they take weighs more.
         on_progress: called after each step.
     """
-    run = _Run(options=options, sampling=sampling, on_progress=on_progress, warnings=[], best={})
+    run = _Run(options=options, sampling=sampling, on_progress=on_progress, warnings=[], notes=[], best={})
     defaults = _pilot(run, lambda size: predicted_s(DEFAULT, size))
     if defaults:
         sampling.limit_s = _limits(run, defaults, predicted_s)
-    searches = _search(run, defaults, candidates, predicted_s)
+    searches = _search(run, defaults, candidates, predicted_s, job_bytes)
     standings = {search.message_bytes: search.standings() for search in searches}
     finalists, conditions = _fit_for_training(run, searches)
     run.note(
@@ -197,8 +204,9 @@ def choose_rows(
     run.report("done")
     return Choice(
         rows=rows,
-        certificate=_certificate(options, count_comparisons(points), nulls),
+        certificate=_certificate(run, count_comparisons(points), nulls),
         warnings=tuple(run.warnings),
+        notes=tuple(run.notes),
     )
 
 
@@ -255,6 +263,7 @@ def _search(
     defaults: Mapping[int, DefaultTime],
     candidates: Sequence[Candidate],
     predicted_s: Callable[[Candidate, int], float],
+    job_bytes: Sequence[int],
 ) -> list[SizeSearch]:
     searches = []
     for size, default in defaults.items():
@@ -267,6 +276,7 @@ def _search(
                     default_s=default.median_s,
                     seed=run.options.seed,
                     note=run.note,
+                    predicted_s=partial(_predicted_at, predicted_s, size),
                 )
             )
             searches[-1].take_up(run.sampling.past)
@@ -290,8 +300,24 @@ def _search(
         sooner_s = max(run.ends_s(_SEARCH_LEAST), run.ends_s(_CONFIRM_ENDS) - needed_s)
         return min(run.ends_s(_SEARCH_ENDS), sooner_s)
 
-    search_sizes(searches, run.sampling, deadline_s=deadline_s, after_step=after_step)
+    ending = search_sizes(
+        searches,
+        run.sampling,
+        deadline_s=deadline_s,
+        budget_s=run.options.budget_s,
+        weights=size_weights({one.message_bytes: one.default_s for one in searches}, job_bytes),
+        after_step=after_step,
+    )
+    if searches:
+        run.note("search ended", {"left": ending.left, "by_time": ending.by_time})
+        run.notes.append(ending.in_words())
     return searches
+
+
+def _predicted_at(
+    predicted_s: Callable[[Candidate, int], float], message_bytes: int, candidate: Candidate
+) -> float:
+    return predicted_s(candidate, message_bytes)
 
 
 def _conditions_s(
@@ -435,17 +461,18 @@ def _null_trials(run: _Run, default_s: Mapping[int, float], comparisons: int) ->
     )
 
 
-def _certificate(options: TuneOptions, comparisons: int, nulls: NullTrials) -> Certificate:
+def _certificate(run: _Run, comparisons: int, nulls: NullTrials) -> Certificate:
+    method = (
+        f"fresh paired samples in random order, in {PASSES} blocks on new connections each; ratio of "
+        "medians with the hull of a signed-rank interval, a percentile bootstrap and Student's t over "
+        "blocks; number of rounds fixed beforehand; null trials on connections of their own"
+    )
     return Certificate(
-        method=(
-            f"fresh paired samples in random order, in {PASSES} blocks on new connections each; ratio of "
-            "medians with the hull of a signed-rank interval, a percentile bootstrap and Student's t over "
-            "blocks; number of rounds fixed beforehand; null trials on connections of their own"
-        ),
+        method="; ".join((method, *run.notes)),
         num_comparisons=comparisons,
         correction="holm",
         confidence=CONFIDENCE,
-        min_gain=options.min_gain,
+        min_gain=run.options.min_gain,
         false_win_rate=nulls.rate,
         false_win_rate_ci=nulls.rate_ci,
         num_null_trials=nulls.num_trials,
