@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from topotune.tune.trial import DEFAULT, BlockTimes, Broken, Candidate, Check
+from topotune.tune.trial import DEFAULTS, BlockTimes, Broken, Candidate, Check
 
 FAST = Candidate.of("ring", {"channels": 2})
 SLOW = Candidate.of("ring", {"channels": 1})
@@ -40,6 +40,7 @@ class FakeBench:
         self.clock_s = 0.0
         self.blocks = []
         self.checks = []
+        self.renewals = 0
 
     def now_s(self):
         return self.clock_s
@@ -53,6 +54,10 @@ class FakeBench:
         self.clock_s += 2 * call_s
         problem = "rank 1 got 3, not 6" if candidate in self.wrong else None
         return Check(problem=problem, call_s=call_s)
+
+    def renew(self):
+        self.renewals += 1
+        self.clock_s += 0.02
 
     def run(self, block):
         json.dumps(block.to_json())
@@ -91,7 +96,7 @@ def factors(table):
     """True times from the default's, divided by a candidate's speed-up."""
 
     def true_s(candidate, message_bytes):
-        speedup = 1.0 if candidate == DEFAULT else table[candidate]
+        speedup = 1.0 if candidate in DEFAULTS else table[candidate]
         speedup = speedup(message_bytes) if callable(speedup) else speedup
         return default_time(message_bytes) / speedup
 

@@ -7,9 +7,10 @@ from fake_bench import FAST, FakeBench, default_time
 from topotune.errors import UsageError, WrongResultError
 from topotune.plan.model import Row
 from topotune.tune.compare import compare_plan, comparison_to_document, sizes_to_compare, verdict_of
+from topotune.tune.confirm import PASSES
 from topotune.tune.options import DEFAULT_SIZES, CompareOptions, TuneOptions
 from topotune.tune.sampling import Sampling
-from topotune.tune.trial import DEFAULT, PLANNED
+from topotune.tune.trial import DEFAULT, PLANNED, WRAPPED
 
 ROWS = (
     Row(min_bytes=0, max_bytes=1024, algorithm="default"),
@@ -120,6 +121,56 @@ def test_a_row_that_ends_beyond_all_memory_is_not_tried_there():
     found, warnings = compare_plan(sampling, rows, options, algorithm_at=lambda size: "ring")
     assert max(size for _, size in bench.checks) == found[-1].message_bytes < 1 << 30
     assert warnings[0].startswith("32 TiB and more were left out")
+
+
+class LuckyBench(FakeBench):
+    """Connections of the plan's arm are slower by ``luck`` until they are made anew."""
+
+    def __init__(self, true_s, *, luck, **fake):
+        super().__init__(true_s, **fake)
+        self.luck = luck
+
+    def run(self, block):
+        times = super().run(block)
+        column = block.arms.index(PLANNED)
+        times.times_s[:, column] *= self.luck(self.renewals)
+        return times
+
+
+def test_slower_is_said_only_where_it_is_seen_on_new_connections_too():
+    def compared(luck):
+        bench = LuckyBench(plan_times({1024: 1.0}), luck=luck, noise=0.01)
+        sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+        options = CompareOptions(plan_path="plan.json", sizes=(1024,), budget_s=2.0)
+        return compare_plan(sampling, ROWS, options, algorithm_at=lambda size: "ring")[0]
+
+    (lasting,) = compared(lambda renewals: 1.2)
+    assert lasting.verdict == "slower"
+    (passing,) = compared(lambda renewals: 1.2 if renewals < 4 else 1.0)
+    assert passing.verdict == "same"
+    assert passing.num_samples == lasting.num_samples
+
+
+def test_where_the_plan_says_default_both_arms_share_their_connections():
+    bench = FakeBench(plan_times(dict.fromkeys((1024, 4096), 1.0)))
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+    options = CompareOptions(plan_path="plan.json", sizes=(1024, 4096), budget_s=5.0)
+    compare_plan(
+        sampling, ROWS, options, algorithm_at=lambda size: "default" if size == 1024 else FAST.algorithm
+    )
+    arms = {(block.message_bytes, block.arms) for block in bench.blocks}
+    assert arms == {(1024, (WRAPPED, PLANNED)), (4096, (DEFAULT, PLANNED))}
+    assert bench.renewals == PASSES - 1
+
+
+def test_samples_with_two_modes_are_told_and_kept():
+    modes = iter([1.0, 1.0, 1.6] * 1000)
+    bench = FakeBench(lambda arm, size: default_time(size) * next(modes), noise=0.01)
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+    options = CompareOptions(plan_path="plan.json", sizes=(1024,), budget_s=5.0)
+    (row,), warnings = compare_plan(sampling, ROWS, options, algorithm_at=lambda size: "ring")
+    assert row.two_modes
+    assert any(one.startswith("times have two modes at 1 KiB (default: ") for one in warnings)
 
 
 def test_the_plan_is_checked_before_it_is_timed():

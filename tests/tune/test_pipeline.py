@@ -12,7 +12,7 @@ from topotune.tune.journal import Journal, read_journal
 from topotune.tune.options import TuneOptions
 from topotune.tune.pipeline import choose_rows
 from topotune.tune.sampling import Sampling
-from topotune.tune.trial import DEFAULT
+from topotune.tune.trial import DEFAULTS
 
 NO_LIMIT = Limit(no_bound_reason="made up")
 SIZES = (1024, 4096, 16384, 65536, 262144, 1 << 20)
@@ -112,7 +112,9 @@ def test_every_candidate_is_checked_once_per_size_before_it_is_timed():
     bench = FakeBench(factors({FAST: 3.0, TREE: 2.0, SLOW: 1.5}))
     choose(bench, [FAST, TREE, SLOW])
     assert len(bench.checks) == len(set(bench.checks))
-    timed = {(arm, block.message_bytes) for block in bench.blocks for arm in block.arms if arm != DEFAULT}
+    timed = {
+        (arm, block.message_bytes) for block in bench.blocks for arm in block.arms if arm not in DEFAULTS
+    }
     assert timed <= set(bench.checks)
 
 

@@ -58,7 +58,7 @@ def test_rank_0_alone_returns_a_plan_that_loads(tuned):
             assert row.evidence.ratio_ci[0] > 1.02
             assert len(row.evidence.confirmed_bytes) >= 3
     assert plan.links
-    assert plan.certificate.correction == "bonferroni"
+    assert plan.certificate.correction == "holm"
 
 
 def test_progress_is_reported_on_rank_0_and_never_runs_backwards(tuned):

@@ -7,13 +7,19 @@ import pytest
 
 from topotune.tune.confirm import clears
 from topotune.tune.statistics import (
+    autocorrelation,
+    block_log_ratios,
     clopper_pearson,
     compare_arms,
+    compare_blocks,
     corrected,
+    effective_samples,
     minimum_rounds,
     outlier_share,
     rounds_needed,
     signed_rank_interval,
+    spread_of_blocks,
+    two_modes,
 )
 
 
@@ -135,3 +141,102 @@ def test_outliers_are_counted():
     steady = np.ones(19) + np.linspace(0, 0.1, 19)
     assert outlier_share(np.append(steady, 9.0)) == pytest.approx(1 / 20)
     assert outlier_share(steady) == 0.0
+
+
+def lottery(rng, rows, blocks, rounds, luck):
+    """Rounds of equal arms whose connections are luckier or less lucky by ``luck``, drawn for each block."""
+    drawn = []
+    for _ in range(rows):
+        row = []
+        for _ in range(blocks):
+            default, other = np.exp(rng.normal(0, 0.05, (2, rounds)))
+            row.append((default * np.exp(rng.normal(0, luck)), other))
+        drawn.append(row)
+    return drawn
+
+
+def verdicts(rows, confidence):
+    spread, degrees = spread_of_blocks(rows)
+    level = corrected(confidence, len(rows))
+    return [
+        compare_blocks(row, block_spread=spread, degrees=degrees, confidence=level, seed=index)
+        for index, row in enumerate(rows)
+    ]
+
+
+@pytest.mark.parametrize(("rows", "rounds"), [(1, 3), (6, 3)], ids=["one row", "six rows"])
+def test_luck_of_connections_makes_no_row_faster_or_slower(rows, rounds):
+    rng = np.random.default_rng(6)
+    runs = 240 // rows
+    wrong = sum(
+        any(one.low > 1.02 or one.high < 0.98 for one in verdicts(lottery(rng, rows, 4, rounds, 0.15), 0.9))
+        for _ in range(runs)
+    )
+    assert wrong / runs <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / runs)
+
+
+def test_on_one_set_of_connections_luck_is_taken_for_a_difference_and_so_several_are_needed():
+    rng = np.random.default_rng(6)
+    found = [
+        compare_arms(default, other, confidence=0.95, seed=0)
+        for ((default, other),) in lottery(rng, 100, 1, 8, 0.15)
+    ]
+    assert sum(one.low > 1.02 or one.high < 0.98 for one in found) > 40
+
+
+@pytest.mark.parametrize("kind", ["heavy tails", "two modes", "follows itself"])
+def test_eight_paired_samples_seldom_say_that_equal_arms_differ(kind):
+    rng = np.random.default_rng(7)
+    runs, wrong = 300, 0
+    for index in range(runs):
+        if kind == "follows itself":
+            steps = rng.normal(0, 1, 16)
+            for at in range(1, 16):
+                steps[at] += 0.8 * steps[at - 1]
+            times = np.exp(0.05 * steps).reshape(8, 2)
+        else:
+            times = noise(rng, kind, (8, 2))
+        times = rng.permuted(times, axis=1)  # the order within a round is drawn
+        row = [(part[:, 0], part[:, 1]) for part in np.split(times, 4)]
+        spread, degrees = spread_of_blocks([row])
+        found = compare_blocks(row, block_spread=spread, degrees=degrees, confidence=0.95, seed=index)
+        wrong += found.low > 1.02 or found.high < 0.98
+    assert wrong / runs <= 0.025
+
+
+def test_a_real_gain_passes_although_connections_differ_a_little():
+    rng = np.random.default_rng(8)
+    rows = [[(1.4 * default, other) for default, other in row] for row in lottery(rng, 6, 4, 4, 0.05)]
+    assert all(1.02 < one.low < 1.4 < one.high for one in verdicts(rows, 0.95))
+
+
+def test_a_single_block_is_judged_by_its_rounds_alone():
+    default, other = np.linspace(2.0, 2.2, 9), np.linspace(1.0, 1.1, 9)
+    blocks = [(default, other)]
+    assert spread_of_blocks([blocks]) == (0.0, 0)
+    alone = compare_blocks(blocks, block_spread=0.0, degrees=0, confidence=0.95, seed=0)
+    assert alone == compare_arms(default, other, confidence=0.95, seed=0)
+    assert block_log_ratios([*blocks, (np.array([]), np.array([]))]) == pytest.approx([math.log(2.0)])
+
+
+def test_samples_that_follow_one_another_count_for_less():
+    rng = np.random.default_rng(9)
+    steps = rng.normal(0, 1, 400)
+    for at in range(1, 400):
+        steps[at] += 0.8 * steps[at - 1]
+    assert autocorrelation(np.exp(0.1 * steps)) == pytest.approx(0.8, abs=0.08)
+    assert effective_samples(np.exp(0.1 * steps)) < 100
+    assert abs(autocorrelation(np.exp(rng.normal(0, 0.1, 400)))) < 0.15
+    assert autocorrelation(np.array([1.0, 2.0])) == 0.0
+    assert autocorrelation(np.ones(20)) == 0.0
+
+
+def test_two_modes_are_told_from_one():
+    rng = np.random.default_rng(10)
+    both = np.where(rng.random(40) < 0.4, 1.5, 1.0) * np.exp(rng.normal(0, 0.03, 40))
+    low, high, share = two_modes(both)
+    assert (low, high, share) == pytest.approx((1.0, 1.5, 0.4), abs=0.15)
+    for single in (np.exp(rng.normal(0, 0.1, 40)), 1 + rng.random(40), 1 + rng.exponential(1, 40)):
+        assert two_modes(single) is None
+    assert two_modes(np.array([1.0] * 4 + [2.0] * 4)) is None, "too few to tell"
+    assert two_modes(np.array([1.0] * 10 + [1.001] * 10)) is None, "too close to matter"

@@ -31,7 +31,14 @@ from topotune.cli.options import (
 )
 from topotune.cli.output import check_output, deliver, print_error, width
 from topotune.cli.progress import progress
-from topotune.cli.ranks import check_backend, find_launcher, force_interface, on_ranks, say_network
+from topotune.cli.ranks import (
+    check_backend,
+    find_launcher,
+    force_interface,
+    on_ranks,
+    say_network,
+    say_note,
+)
 from topotune.errors import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -275,7 +282,7 @@ def tune_rank(payload: dict[str, Any]) -> Any:
     from topotune.tune.session import tune_worker
 
     with progress(payload, "tune") as show:
-        return tune_worker(payload, show, say_network, print_error)
+        return tune_worker(payload, show, say_network, print_error, say_note)
 
 
 def compare_rank(payload: dict[str, Any]) -> Any:

@@ -17,6 +17,11 @@ def say_network(line: str) -> None:
     say(f"network: {line}")
 
 
+def say_note(line: str) -> None:
+    """Say on stderr how the run went."""
+    print(f"note: {line}", file=sys.stderr)
+
+
 def force_interface(names: str | None) -> None:
     """Have the ranks use what the user named, wherever they are started."""
     if names is not None:

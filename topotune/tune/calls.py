@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from topotune.execute.communicator import cause_in_words
 from topotune.train.process_group import ProcessGroupTopotune
-from topotune.tune.trial import DEFAULT, Candidate
+from topotune.tune.trial import DEFAULTS, Candidate
 
 
 class Calls:
@@ -34,7 +34,7 @@ class Calls:
     def make(self, arm: Candidate, limit_s: float | None, call: Callable[[], None]) -> None:
         """Make a call; that of a candidate with a limit may fail, and then no more of them are made."""
         self.arms.append(arm)
-        if limit_s is None or arm == DEFAULT:
+        if limit_s is None or arm in DEFAULTS:
             call()
             return
         if self._failed_at:

@@ -1,22 +1,37 @@
 """The plan against the default, now: paired, interleaved, on fresh samples.
 
+Theory of operation. Rows are compared as confirmation does it, in passes on new connections, with intervals
+that hold all at once (Bonferroni). Where the plan's row is the default, both arms send over the same
+connections: there nothing but the dispatch between them can differ, and luck of connections must not. A size
+where the plan seems slower is measured a second time on fresh samples and connections, and its interval is
+the hull of both: "slower" ends scripts, so it has to be seen twice.
+
 schema_version history of ``topotune/comparison``: 1 is the first.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from topotune.errors import WrongResultError
 from topotune.plan.model import DEFAULT_ALGORITHM, Row
-from topotune.tune.confirm import CONFIDENCE, ELEMENT_BYTES, Confirmation, Point, confirm, odd_between
+from topotune.tune.confirm import (
+    CONFIDENCE,
+    ELEMENT_BYTES,
+    PASSES,
+    Confirmation,
+    Point,
+    confirm,
+    odd_between,
+)
+from topotune.tune.diagnosis import look_of_arms, sample_warnings
 from topotune.tune.options import DEFAULT_SIZES, CompareOptions
 from topotune.tune.sampling import Sampling
-from topotune.tune.statistics import Comparison, corrected, minimum_rounds
-from topotune.tune.trial import DEFAULT, PLANNED
+from topotune.tune.statistics import Comparison, corrected, minimum_rounds, screen_arms
+from topotune.tune.trial import DEFAULT, PLANNED, WRAPPED, Candidate
 from topotune.units import format_bytes
 
 SCHEMA: Final = "topotune/comparison"
@@ -33,8 +48,6 @@ _FIRST_GUESS_S: Final = 0.01
 _LARGEST_SHARE: Final = 0.25
 """A size of our own choosing whose fewest rounds would take more of the budget than this is left out."""
 
-_UNSTABLE: Final = 0.15
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparisonRow:
@@ -49,6 +62,9 @@ class ComparisonRow:
         num_samples: per arm.
         verdict: ``faster`` if low > 1.02, ``slower`` if high < 0.98, else ``same``.
         algorithm: what the plan uses at this size.
+        outlier_share: of the samples of both arms, beyond Tukey's fences; none was removed.
+        autocorrelation: of the default's samples, each with the one before it.
+        two_modes: whether either arm's times have two modes.
     """
 
     message_bytes: int
@@ -59,6 +75,9 @@ class ComparisonRow:
     num_samples: int
     verdict: Verdict
     algorithm: str
+    outlier_share: float
+    autocorrelation: float
+    two_modes: bool
 
 
 def verdict_of(low: float, high: float) -> Verdict:
@@ -112,6 +131,7 @@ def compare_plan(
     warnings: list[str] = []
     costs: dict[int, float] = {}
     calls: dict[int, float] = {}
+    baselines: dict[int, Candidate] = {}
     fewest = minimum_rounds(corrected(CONFIDENCE, len(sizes))) + 2
     for size in sizes:
         # Half of proportional growth, as small sizes cost latency; a plan's rows may end at any size.
@@ -122,8 +142,9 @@ def compare_plan(
         problem = sampling.check(PLANNED, size)
         if problem is not None:
             raise WrongResultError(f"{format_bytes(size)} by {algorithm_at(size)}: {problem}")
+        baseline = baselines[size] = WRAPPED if algorithm_at(size) == DEFAULT_ALGORITHM else DEFAULT
         times_s = sampling.rounds(
-            "pilot", size, (DEFAULT, PLANNED), 2, first_guess_s=max(_FIRST_GUESS_S, *calls.values(), 0.0)
+            "pilot", size, (baseline, PLANNED), 2, first_guess_s=max(_FIRST_GUESS_S, *calls.values(), 0.0)
         )
         costs[size] = _OVERHEAD * float(np.sum(np.median(times_s, axis=0)))
         calls[size] = float(np.max(times_s))
@@ -132,7 +153,7 @@ def compare_plan(
             warnings.append(_left_out(size, options.budget_s))
             break
     # Each size gets the same time, but what small sizes cannot use falls to the larger ones.
-    left_s = options.budget_s - sampling.now_s()
+    left_s = options.budget_s - sampling.now_s() - (PASSES - 1) * sum(costs.values())
     points: list[Point] = []
     for position, size in enumerate(sorted(costs, key=lambda one: costs[one])):
         share_s = max(0.0, left_s) / (len(costs) - position)
@@ -146,13 +167,20 @@ def compare_plan(
                 num_rounds=num_rounds,
                 round_s=costs[size],
                 call_s=calls[size],
+                baseline=baselines[size],
             )
         )
     points.sort(key=lambda point: point.message_bytes)
-    found = confirm(points, sampling, min_gain=FASTER - 1, seed=options.seed, deadline_s=math.inf)
-    outliers = [one.comparison.outlier_share for one in found]
-    if outliers and np.mean(outliers) > _UNSTABLE:
-        warnings.append(f"{np.mean(outliers):.0%} of the samples were outliers; none was removed")
+    found = _measured(points, sampling, options)
+    slower = {
+        one.message_bytes for one in found if verdict_of(one.comparison.low, one.comparison.high) == "slower"
+    }
+    if slower:
+        again = [point for point in points if point.message_bytes in slower]
+        sampling.renew()
+        seen_twice = {one.message_bytes: one for one in _measured(again, sampling, options, len(points))}
+        found = [_joined(one, seen_twice.get(one.message_bytes)) for one in found]
+    warnings.extend(sample_warnings(found))
     return [_row(one, algorithm_at(one.message_bytes)) for one in found], warnings
 
 
@@ -195,8 +223,41 @@ def _left_out(size: int, budget_s: float) -> str:
     )
 
 
+def _measured(
+    points: Sequence[Point], sampling: Sampling, options: CompareOptions, num_comparisons: int | None = None
+) -> list[Confirmation]:
+    return confirm(
+        points,
+        sampling,
+        min_gain=FASTER - 1,
+        seed=options.seed,
+        deadline_s=math.inf,
+        correction="bonferroni",
+        num_comparisons=num_comparisons,
+    )
+
+
+def _joined(first: Confirmation, second: Confirmation | None) -> Confirmation:
+    """Both measurements of a size: medians of all samples, and the hull of the intervals."""
+    if second is None:
+        return first
+    blocks = (*first.blocks, *second.blocks)
+    both = screen_arms(
+        np.concatenate([default for default, _ in blocks]),
+        np.concatenate([other for _, other in blocks]),
+        confidence=CONFIDENCE,
+    )
+    hull = replace(
+        both,
+        low=min(both.ratio, first.comparison.low, second.comparison.low),
+        high=max(both.ratio, first.comparison.high, second.comparison.high),
+    )
+    return replace(first, comparison=hull, blocks=blocks)
+
+
 def _row(found: Confirmation, algorithm: str) -> ComparisonRow:
     comparison: Comparison = found.comparison
+    default, planned = look_of_arms(found)
     return ComparisonRow(
         message_bytes=found.message_bytes,
         default_median_s=comparison.default_median_s,
@@ -206,4 +267,7 @@ def _row(found: Confirmation, algorithm: str) -> ComparisonRow:
         num_samples=comparison.num_rounds,
         verdict=verdict_of(comparison.low, comparison.high),
         algorithm=algorithm,
+        outlier_share=comparison.outlier_share,
+        autocorrelation=default.autocorrelation,
+        two_modes=default.modes is not None or planned.modes is not None,
     )

@@ -4,32 +4,42 @@ Theory of operation. A finalist holds for the sizes between its first and its la
 range is tested where it ends, at every searched size in it, and at a size of an odd number of elements
 between each two. At a switch, both neighbours are tested at the odd size between their sizes, which becomes
 the boundary if both hold there. The number of comparisons is known before the first sample, and so is the
-number of rounds of each, from the spread seen in the search; Bonferroni corrects the intervals for the
-number, and nothing is looked at before its end.
+number of rounds of each, from the spread seen in the search; nothing is looked at before its end.
 
-Null trials put the default against itself through the same rule, and count how often it "wins".
+All points are visited in several passes, each on new connections, whose luck is so drawn several times
+(`topotune.tune.statistics`). What passes is found in Holm's steps: whatever clears the margin with intervals
+corrected for all comparisons does; then whatever clears it with intervals corrected for those that are left;
+and so on until none does. So the chance that any row passes which should not stays below 5 %.
+
+Null trials put the default against itself, each on connections of its own as candidates have them, through
+the same passes and the same rule, and count how often it "wins".
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
-from topotune.tune.sampling import Sampling
+from topotune.tune.sampling import Sampling, num_warmups
 from topotune.tune.search import Standing, ratio_of
 from topotune.tune.statistics import (
+    Block,
     Comparison,
     Samples,
     clopper_pearson,
-    compare_arms,
+    compare_blocks,
     corrected,
     minimum_rounds,
     rounds_needed,
+    spread_of_blocks,
 )
-from topotune.tune.trial import DEFAULT, Candidate, CandidateFailedError
+from topotune.tune.trial import DEFAULT, DEFAULTS, TWIN, Candidate, CandidateFailedError
+
+Correction = Literal["holm", "bonferroni"]
+"""How intervals pay for their number: with Holm decisions hold all at once, with Bonferroni intervals do."""
 
 CONFIDENCE: Final = 0.95
 """Of all intervals together."""
@@ -49,8 +59,12 @@ _LEAST_NEED: Final = 40
 _LARGEST_SHARE: Final = 0.5
 """Of the time for confirmation: what one size among several may take at the cost of the others' rounds."""
 
-_PASSES: Final = 2
-"""Points are visited this often, in an order drawn anew, so that a slow minute falls on all of them."""
+PASSES: Final = 4
+"""Points are visited this often, in an order drawn anew, so that a slow minute falls on all of them, and on
+new connections each time."""
+
+_RENEWAL_S: Final = 0.05
+"""What new connections are thought to take; more where there are many ranks, which is then seen."""
 
 _KNOWN_SHARE: Final = 0.05
 """Of the time that confirmation is planned to take: what is known of calls before the first one."""
@@ -70,6 +84,7 @@ class Point:
         num_rounds: how many rounds.
         round_s: what a round is expected to cost, wall time.
         call_s: what a call of the slowest arm is expected to take.
+        baseline: what they are compared with: the default, on whichever connections.
     """
 
     message_bytes: int
@@ -78,6 +93,12 @@ class Point:
     num_rounds: int = 0
     round_s: float = 0.0
     call_s: float = 0.0
+    baseline: Candidate = DEFAULT
+
+    @property
+    def warmup_s(self) -> float:
+        """Wall time of warming up on new connections, in all passes but the first."""
+        return (PASSES - 1) * num_warmups(self.call_s, again=True) * self.round_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,8 +106,9 @@ class Confirmation:
     """A candidate against the default on fresh samples, at one size.
 
     Attributes:
-        passed: the interval, corrected for all comparisons, clears the margin.
+        passed: the interval clears the margin.
         searched: the size was one of the search.
+        blocks: the samples, by pass.
     """
 
     message_bytes: int
@@ -94,6 +116,7 @@ class Confirmation:
     comparison: Comparison
     passed: bool
     searched: bool
+    blocks: tuple[Block, ...] = field(default=(), repr=False, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -192,6 +215,8 @@ def plan_confirmation(
     """
     kept, short = dict(finalists), frozenset[int]()
 
+    budget_s -= PASSES * _RENEWAL_S
+
     def planned(finalists: Mapping[int, Candidate]) -> list[Point]:
         points = confirmation_points(finalists, short=short)
         return _with_rounds(points, finalists, standings, default_s, min_gain)
@@ -204,12 +229,12 @@ def plan_confirmation(
         )
         without = {**kept, costliest: DEFAULT}
         others = planned(without)
-        least_s = fewest * sum(point.round_s for point in points)
-        own_s = least_s - fewest * sum(point.round_s for point in others)
-        needed_s = sum(point.num_rounds * point.round_s for point in others)
+        least_s = _least_s(points, fewest)
+        own_s = least_s - _least_s(others, fewest)
+        needed_s = sum(point.num_rounds * point.round_s + point.warmup_s for point in others)
         most_s = max(_LARGEST_SHARE * budget_s, budget_s - needed_s)
         if least_s <= budget_s and own_s <= most_s:
-            return _shared_out(points, fewest, budget_s), kept
+            return _shared_out(points, fewest, budget_s - sum(point.warmup_s for point in points)), kept
         last = max((size for size in _before_default(kept) if size not in short), default=None)
         if last is None:
             kept = without
@@ -237,14 +262,18 @@ def least_confirmation_s(
     """Wall time of confirming all finalists with the fewest rounds that can bound an interval."""
     points = confirmation_points(finalists, short=frozenset(finalists))
     points = _with_rounds(points, finalists, standings, default_s, min_gain)
-    return _fewest_rounds(points) * sum(point.round_s for point in points)
+    return PASSES * _RENEWAL_S + _least_s(points, _fewest_rounds(points))
+
+
+def _least_s(points: Sequence[Point], fewest: int) -> float:
+    return sum(fewest * point.round_s + point.warmup_s for point in points)
 
 
 def _fewest_rounds(points: Sequence[Point]) -> int:
-    return minimum_rounds(corrected(CONFIDENCE, num_comparisons(points))) + 2
+    return minimum_rounds(corrected(CONFIDENCE, count_comparisons(points))) + 2
 
 
-def num_comparisons(points: Sequence[Point]) -> int:
+def count_comparisons(points: Sequence[Point]) -> int:
     """Comparisons that these points make."""
     return sum(len(point.candidates) for point in points)
 
@@ -256,6 +285,8 @@ def confirm(
     min_gain: float,
     seed: int,
     deadline_s: float,
+    correction: Correction = "holm",
+    num_comparisons: int | None = None,
     after_point: Callable[[], None] = lambda: None,
 ) -> list[Confirmation]:
     """Run all points on fresh samples and judge them together, ascending.
@@ -264,20 +295,114 @@ def confirm(
     but not below the fewest rounds that bound an interval: those are run as long as there is time.
     A candidate with a wrong result at a point, or whose call was cut off there, and a point that time ran out
     for, did not pass.
+
+    Args:
+        points: with their numbers of rounds.
+        sampling: where samples come from.
+        min_gain: the margin.
+        seed: of the bootstrap.
+        deadline_s: on the clock of ``now_s``.
+        correction: see `judge`.
+        num_comparisons: to correct for; None for those of these points.
+        after_point: called after each visit.
     """
-    collected: dict[Point, list[Samples]] = {point: [] for point in points}
-    arms_of: dict[Point, tuple[Candidate, ...]] = {}
+    taken = _take(points, sampling, deadline_s=deadline_s, after_point=after_point)
+    samples = [
+        PointSamples(point=point, candidate=candidate, blocks=blocks)
+        for point, by_candidate in zip(points, taken, strict=True)
+        for candidate, blocks in by_candidate.items()
+    ]
+    return judge(
+        samples,
+        num_comparisons=count_comparisons(points) if num_comparisons is None else num_comparisons,
+        min_gain=min_gain,
+        seed=seed,
+        correction=correction,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class PointSamples:
+    """What was timed of a candidate at a point, by pass (or by launch)."""
+
+    point: Point
+    candidate: Candidate
+    blocks: tuple[Block, ...]
+
+
+def judge(
+    samples: Sequence[PointSamples],
+    *,
+    num_comparisons: int,
+    min_gain: float,
+    seed: int,
+    correction: Correction = "holm",
+) -> list[Confirmation]:
+    """Which of the candidates clear the margin at their points; in the order given.
+
+    Args:
+        samples: of each comparison that was made.
+        num_comparisons: that were to be made.
+        min_gain: the margin.
+        seed: of the bootstrap.
+        correction: with ``holm`` the interval of what passed in a later step is corrected for the comparisons
+            that were then left.
+    """
+    block_spread, degrees = spread_of_blocks(one.blocks for one in samples)
+
+    def compared(one: PointSamples, left: int) -> Comparison:
+        return compare_blocks(
+            one.blocks,
+            block_spread=block_spread,
+            degrees=degrees,
+            confidence=corrected(CONFIDENCE, left),
+            seed=seed,
+        )
+
+    left = num_comparisons
+    comparisons = [compared(one, left) for one in samples]
+    passed = [clears(comparison, min_gain) for comparison in comparisons]
+    while correction == "holm" and 0 < num_comparisons - sum(passed) < left:
+        left = num_comparisons - sum(passed)
+        for index, one in enumerate(samples):
+            if not passed[index] and clears(again := compared(one, left), min_gain):
+                passed[index], comparisons[index] = True, again
+    return [
+        Confirmation(
+            message_bytes=one.point.message_bytes,
+            candidate=one.candidate,
+            comparison=comparison,
+            passed=has_passed,
+            searched=one.point.searched,
+            blocks=one.blocks,
+        )
+        for one, comparison, has_passed in zip(samples, comparisons, passed, strict=True)
+    ]
+
+
+def _take(
+    points: Sequence[Point],
+    sampling: Sampling,
+    *,
+    deadline_s: float,
+    after_point: Callable[[], None] = lambda: None,
+) -> list[dict[Candidate, tuple[Block, ...]]]:
+    """Samples of all points, by candidate; without candidates that are wrong or whose call was cut off."""
+    collected: list[list[Samples]] = [[] for _ in points]
+    arms_of: dict[int, tuple[Candidate, ...]] = {}
     fewest = _fewest_rounds(points)
     visits = [
-        (points[int(index)], _share(points[int(index)].num_rounds, turn), _share(fewest, turn))
-        for turn in range(_PASSES)
+        (turn, int(index), _share(points[int(index)].num_rounds, turn), _share(fewest, turn))
+        for turn in range(PASSES)
         for index in sampling.rng.permutation(len(points))
     ]
-    left_s = sum(rounds * point.round_s for point, rounds, _ in visits)
+    left_s = sum(rounds * points[index].round_s for _, index, rounds, _ in visits)
     # What was planned counts as kept to, until some of it was run: checks and first calls take longer.
     known_s = _KNOWN_SHARE * left_s
     started_s, planned_s = sampling.now_s() - known_s, known_s
-    for point, rounds, least in visits:
+    last_turn = 0
+    for turn, index, rounds, least in visits:
+        point = points[index]
         now_s = sampling.now_s()
         slowness = (now_s - started_s) / max(_INSTANT_S, planned_s)
         affordable = int(rounds * min(1.0, (deadline_s - now_s) / max(_INSTANT_S, slowness * left_s)))
@@ -286,14 +411,21 @@ def confirm(
             affordable = max(affordable, least)
         if affordable < 1:
             continue
+        if turn != last_turn:
+            sampling.renew()
+            last_turn = turn
         planned_s += affordable * point.round_s
-        if point not in arms_of:
-            exact = [one for one in point.candidates if sampling.check(one, point.message_bytes) is None]
-            arms_of[point] = (DEFAULT, *exact)
-        while len(arms := arms_of[point]) > 1:
+        if index not in arms_of:
+            exact = [
+                one
+                for one in point.candidates
+                if one in DEFAULTS or sampling.check(one, point.message_bytes) is None
+            ]
+            arms_of[index] = (point.baseline, *exact)
+        while len(arms := arms_of[index]) > 1:
             try:
                 times_s = sampling.rounds(
-                    "confirm",
+                    "null" if point.candidates == (TWIN,) else "confirm",
                     point.message_bytes,
                     arms,
                     affordable,
@@ -302,35 +434,28 @@ def confirm(
                 )
             except CandidateFailedError as failure:
                 column = arms.index(failure.candidate)
-                arms_of[point] = tuple(arm for arm in arms if arm != failure.candidate)
-                collected[point] = [np.delete(one, column, axis=1) for one in collected[point]]
+                arms_of[index] = tuple(arm for arm in arms if arm != failure.candidate)
+                collected[index] = [np.delete(one, column, axis=1) for one in collected[index]]
                 continue
-            collected[point].append(times_s)
+            if len(times_s):
+                collected[index].append(times_s)
             break
         after_point()
-    level = corrected(CONFIDENCE, num_comparisons(points))
-    confirmations = []
-    for point, passes in collected.items():
-        if not passes:
-            continue
-        times_s = np.concatenate(passes)
-        for column, candidate in enumerate(arms_of[point][1:], start=1):
-            comparison = compare_arms(times_s[:, 0], times_s[:, column], confidence=level, seed=seed)
-            confirmations.append(
-                Confirmation(
-                    message_bytes=point.message_bytes,
-                    candidate=candidate,
-                    comparison=comparison,
-                    passed=clears(comparison, min_gain),
-                    searched=point.searched,
-                )
-            )
-    return confirmations
+    return [
+        {
+            candidate: tuple((times_s[:, 0], times_s[:, column]) for times_s in passes)
+            for column, candidate in enumerate(arms_of[index][1:], start=1)
+            if passes
+        }
+        if index in arms_of
+        else {}
+        for index, passes in enumerate(collected)
+    ]
 
 
 def _share(num_rounds: int, turn: int) -> int:
     """Rounds of one pass: whole numbers that add up."""
-    return num_rounds * (turn + 1) // _PASSES - num_rounds * turn // _PASSES
+    return num_rounds * (turn + 1) // PASSES - num_rounds * turn // PASSES
 
 
 def clears(comparison: Comparison, min_gain: float) -> bool:
@@ -348,7 +473,7 @@ def run_null_trials(
     deadline_s: float,
     after_trial: Callable[[], None] = lambda: None,
 ) -> NullTrials:
-    """Default against default, sizes in turn, as many as fit before the deadline (at most 60).
+    """Default against default on other connections, sizes in turn, as many as fit in time (at most 60).
 
     Sizes of which less than four trials would fit are left out: many trials say more than large ones.
 
@@ -361,32 +486,39 @@ def run_null_trials(
         deadline_s: on the clock of ``now_s``.
         after_trial: called after each.
     """
-    level = corrected(CONFIDENCE, comparisons)
-    num_rounds = minimum_rounds(level) + 4
-    costs_s = {size: _OVERHEAD * 2 * num_rounds * time_s for size, time_s in sorted(default_s.items())}
-    left_s = deadline_s - sampling.now_s()
+    num_rounds = minimum_rounds(corrected(CONFIDENCE, comparisons)) + 4
+    costs_s = {
+        size: _OVERHEAD * 2 * time_s * (num_rounds + (PASSES - 1) * num_warmups(time_s, again=True))
+        for size, time_s in sorted(default_s.items())
+    }
+    left_s = deadline_s - sampling.now_s() - PASSES * _RENEWAL_S
     costs_s = {size: cost_s for size, cost_s in costs_s.items() if _FEWEST_NULL_TRIALS * cost_s <= left_s}
-    trials = wins = 0
-    tried = True
-    while tried and trials < _MOST_NULL_TRIALS:
-        tried = False
+    trials: list[Point] = []
+    while costs_s and len(trials) < _MOST_NULL_TRIALS and min(costs_s.values()) <= left_s:
         for size, cost_s in costs_s.items():
-            if trials >= _MOST_NULL_TRIALS or sampling.now_s() + cost_s > deadline_s:
-                continue
-            times_s = sampling.rounds(
-                "null",
-                size,
-                (DEFAULT, DEFAULT),
-                num_rounds,
-                first_guess_s=default_s[size],
-                until_s=deadline_s,
-            )
-            if len(times_s) < num_rounds:
-                continue
-            comparison = compare_arms(times_s[:, 0], times_s[:, 1], confidence=level, seed=seed + trials)
-            trials, wins, tried = trials + 1, wins + clears(comparison, min_gain), True
-            after_trial()
-    return NullTrials(num_trials=trials, num_wins=wins)
+            if cost_s <= left_s and len(trials) < _MOST_NULL_TRIALS:
+                left_s -= cost_s
+                trials.append(
+                    Point(
+                        message_bytes=size,
+                        candidates=(TWIN,),
+                        searched=True,
+                        num_rounds=num_rounds,
+                        round_s=_OVERHEAD * 2 * default_s[size],
+                        call_s=default_s[size],
+                    )
+                )
+    taken = _take(trials, sampling, deadline_s=deadline_s, after_point=after_trial)
+    samples = [
+        PointSamples(point=point, candidate=TWIN, blocks=by_candidate[TWIN])
+        for point, by_candidate in zip(trials, taken, strict=True)
+        if TWIN in by_candidate and sum(len(one) for one, _ in by_candidate[TWIN]) >= num_rounds
+    ]
+    # Each is judged as one of as many comparisons as confirmation made, by its first step.
+    judged = judge(
+        samples, num_comparisons=comparisons, min_gain=min_gain, seed=seed, correction="bonferroni"
+    )
+    return NullTrials(num_trials=len(judged), num_wins=sum(one.passed for one in judged))
 
 
 def _shared_out(points: Sequence[Point], fewest: int, budget_s: float) -> list[Point]:
@@ -419,7 +551,7 @@ def _with_rounds(
     min_gain: float,
 ) -> list[Point]:
     """Points with the rounds that each needs to clear the margin."""
-    level = corrected(CONFIDENCE, num_comparisons(points))
+    level = corrected(CONFIDENCE, count_comparisons(points))
     planned = []
     for point in points:
         rounds, call_s = 0, 0.0

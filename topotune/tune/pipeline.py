@@ -12,6 +12,7 @@ and what they recorded is not measured again; confirmation and null trials have 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
@@ -21,15 +22,17 @@ from topotune.plan.lookup import find_row
 from topotune.plan.model import Certificate, Row
 from topotune.tune.confirm import (
     CONFIDENCE,
+    PASSES,
     NullTrials,
     confirm,
+    count_comparisons,
     interpolated,
     least_confirmation_s,
-    num_comparisons,
     plan_confirmation,
     run_null_trials,
 )
 from topotune.tune.decide import DefaultTime, Limit, decide_rows
+from topotune.tune.diagnosis import sample_warnings
 from topotune.tune.finalists import (
     Conditions,
     choose_finalists,
@@ -40,6 +43,7 @@ from topotune.tune.finalists import (
 from topotune.tune.inherit import with_inherited
 from topotune.tune.options import TuneOptions
 from topotune.tune.progress import BestSoFar, Measuring, OnProgress, Phase, share_of_budget
+from topotune.tune.regret import size_weights
 from topotune.tune.sampling import Sampling
 from topotune.tune.search import SizeSearch, Standing, ratio_of, search_sizes
 from topotune.tune.shortlist import shortlist
@@ -83,8 +87,8 @@ _PHASES: Final[dict[str, Phase]] = {
     "null": "null trials",
 }
 """The phase that trials of a purpose are taken in; checks are taken in several."""
-_UNSTABLE: Final = 0.15
-"""Share of outliers, or of missed starts, from which a run says that the machine was unsteady."""
+_UNSTABLE: Final = 0.1
+"""Share of missed starts from which a run says that the machine was unsteady."""
 
 _SCATTERED: Final = 0.5
 """Interquartile range over median from which it says so of one size."""
@@ -98,11 +102,13 @@ class Choice:
         rows: the table for allreduce.
         certificate: how it was confirmed.
         warnings: one line each.
+        notes: what a user may like to know of how the run went, one line each.
     """
 
     rows: tuple[Row, ...]
     certificate: Certificate
     warnings: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -114,6 +120,7 @@ class _Run:
     on_progress: OnProgress
     limit: Limit
     warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     best: dict[int, BestSoFar] = field(default_factory=dict)
     phase: Phase = "pilot"
     measuring: Measuring | None = None
@@ -156,6 +163,7 @@ def choose_rows(
     *,
     predicted_s: Callable[[Candidate, int], float],
     limit: Limit,
+    job_bytes: Sequence[int] = (),
     on_progress: OnProgress = lambda _progress: None,
 ) -> Choice:
     """Choose the rows of the allreduce table within the budget.
@@ -167,6 +175,7 @@ def choose_rows(
         predicted_s: the simulator's time of a candidate, or of the default, at a size; it orders the search.
             Infinite where a candidate does not take messages of that size.
         limit: the bound that rows are held against.
+        job_bytes: sizes of the job's messages in a step, where they are known: what they take weighs more.
         on_progress: called after each step.
     """
     run = _Run(options=options, sampling=sampling, on_progress=on_progress, limit=limit)
@@ -174,7 +183,7 @@ def choose_rows(
     defaults = _pilot(run, lambda size: predicted_s(DEFAULT, size))
     if defaults:
         sampling.limit_s = _limits(run, defaults, predicted_s)
-    searches = _search(run, defaults, candidates, predicted_s)
+    searches = _search(run, defaults, candidates, predicted_s, job_bytes)
     standings = {search.message_bytes: search.standings() for search in searches}
     finalists, conditions = _fit_for_training(run, searches)
     run.note(
@@ -197,7 +206,7 @@ def choose_rows(
         deadline_s=run.ends_s(_CONFIRM_ENDS),
         after_point=lambda: run.report("confirm"),
     )
-    nulls = _null_trials(run, default_s, num_comparisons(points))
+    nulls = _null_trials(run, default_s, count_comparisons(points))
     rows = decide_rows(
         confirmations,
         defaults,
@@ -229,17 +238,14 @@ def choose_rows(
             f"{share:.0%} of the samples were dropped because a rank missed the common start: "
             "the machine was busy"
         )
-    outliers = [one.comparison.outlier_share for one in confirmations]
-    if outliers and np.mean(outliers) > _UNSTABLE:
-        run.warnings.append(
-            f"{np.mean(outliers):.0%} of the samples that confirmed rows were outliers; none was removed"
-        )
+    run.warnings.extend(sample_warnings(confirmations))
     run.warnings.extend(_problems(sampling, searches))
     run.report("done")
     return Choice(
         rows=rows,
-        certificate=_certificate(options, num_comparisons(points), nulls),
+        certificate=_certificate(run, count_comparisons(points), nulls),
         warnings=tuple(run.warnings),
+        notes=tuple(run.notes),
     )
 
 
@@ -290,6 +296,7 @@ def _search(
     defaults: Mapping[int, DefaultTime],
     candidates: Sequence[Candidate],
     predicted_s: Callable[[Candidate, int], float],
+    job_bytes: Sequence[int],
 ) -> list[SizeSearch]:
     searches = []
     for size, default in defaults.items():
@@ -302,6 +309,7 @@ def _search(
                     default_s=default.median_s,
                     seed=run.options.seed,
                     note=run.note,
+                    predicted_s=partial(_predicted_at, predicted_s, size),
                 )
             )
             searches[-1].take_up(run.sampling.past)
@@ -328,8 +336,24 @@ def _search(
         sooner_s = max(run.ends_s(_SEARCH_LEAST), run.ends_s(_CONFIRM_ENDS) - needed_s)
         return min(run.ends_s(_SEARCH_ENDS), sooner_s)
 
-    search_sizes(searches, run.sampling, deadline_s=deadline_s, after_step=after_step)
+    ending = search_sizes(
+        searches,
+        run.sampling,
+        deadline_s=deadline_s,
+        budget_s=run.options.budget_s,
+        weights=size_weights({one.message_bytes: one.default_s for one in searches}, job_bytes),
+        after_step=after_step,
+    )
+    if searches:
+        run.note("search ended", {"left": ending.left, "by_time": ending.by_time})
+        run.notes.append(ending.in_words())
     return searches
+
+
+def _predicted_at(
+    predicted_s: Callable[[Candidate, int], float], message_bytes: int, candidate: Candidate
+) -> float:
+    return predicted_s(candidate, message_bytes)
 
 
 def _conditions_s(
@@ -469,16 +493,18 @@ def _null_trials(run: _Run, default_s: Mapping[int, float], comparisons: int) ->
     )
 
 
-def _certificate(options: TuneOptions, comparisons: int, nulls: NullTrials) -> Certificate:
+def _certificate(run: _Run, comparisons: int, nulls: NullTrials) -> Certificate:
+    method = (
+        f"fresh paired samples in random order, in {PASSES} blocks on new connections each; ratio of "
+        "medians with the hull of a signed-rank interval, a percentile bootstrap and Student's t over "
+        "blocks; number of rounds fixed beforehand; null trials on connections of their own"
+    )
     return Certificate(
-        method=(
-            "fresh paired samples in random order; ratio of medians with the hull of a signed-rank "
-            "interval and a percentile bootstrap; number of rounds fixed beforehand"
-        ),
+        method="; ".join((method, *run.notes)),
         num_comparisons=comparisons,
-        correction="bonferroni",
+        correction="holm",
         confidence=CONFIDENCE,
-        min_gain=options.min_gain,
+        min_gain=run.options.min_gain,
         false_win_rate=nulls.rate,
         false_win_rate_ci=nulls.rate_ci,
         num_null_trials=nulls.num_trials,

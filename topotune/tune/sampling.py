@@ -21,7 +21,7 @@ from topotune.tune.journal import Journal
 from topotune.tune.resume import DEATHS, Past
 from topotune.tune.statistics import Samples
 from topotune.tune.trial import (
-    DEFAULT,
+    DEFAULTS,
     PLANNED,
     Bench,
     Block,
@@ -87,6 +87,8 @@ class Sampling:
     )
     _starts: dict[int, tuple[int, int]] = field(default_factory=dict)
     _warm: set[tuple[int, Candidate, Condition]] = field(default_factory=set)
+    _stale: set[tuple[int, Candidate, Condition]] = field(default_factory=set)
+    """Warmed up on connections that are gone."""
     _checks: dict[tuple[int, Candidate], Check] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -130,6 +132,16 @@ class Sampling:
         """What a call took in the check of the candidate at this size; NaN where that is not known."""
         check = self._checks.get((message_bytes, candidate))
         return math.nan if check is None else check.call_s
+
+    def renew(self) -> None:
+        """New connections for all arms: the rounds that follow are a block of their own.
+
+        Each arm is warmed up once more; not where its calls are long, beside which a new connection's first
+        round trips are nothing.
+        """
+        self.bench.renew()
+        self._stale |= self._warm
+        self._warm.clear()
 
     def rounds(
         self,
@@ -223,7 +235,7 @@ class Sampling:
             ),
             expected_s=tuple(expected),
             warmups=tuple(
-                0 if key in self._warm else num_warmups(call_s)
+                0 if key in self._warm else num_warmups(call_s, again=key in self._stale)
                 for key, call_s in zip(keys, expected, strict=True)
             ),
             limits_s=tuple(self._limit_s(arm, message_bytes) for arm in arms),
@@ -252,7 +264,7 @@ class Sampling:
             self._starts[block.message_bytes] = (missed + times.num_missed, starts + times.times_s.size)
 
     def _limit_s(self, arm: Candidate, message_bytes: int) -> float | None:
-        return None if arm in (DEFAULT, PLANNED) else self.limit_s(arm, message_bytes)
+        return None if arm in DEFAULTS or arm == PLANNED else self.limit_s(arm, message_bytes)
 
     def _count(self, candidate: Candidate, message_bytes: int, why: str) -> None:
         self.deaths[candidate] += 1
@@ -283,9 +295,14 @@ class Sampling:
             self.journal.end(number, {**outcome, "at_s": self.now_s()})
 
 
-def num_warmups(call_s: float) -> int:
-    """Calls of an arm before its first that counts, at each size and in each condition."""
-    return 1 if call_s > _LONG_S else _WARMUPS
+def num_warmups(call_s: float, *, again: bool = False) -> int:
+    """Calls of an arm before its first that counts, at each size and in each condition.
+
+    Args:
+        call_s: what one takes.
+        again: whether it was warm before its connections were made anew.
+    """
+    return (1 if call_s > _LONG_S else _WARMUPS) - again
 
 
 def spacing_s(recent_s: Sequence[float]) -> float:

@@ -4,9 +4,10 @@ Theory of operation. Each size has an Optuna study over (algorithm, variant), as
 best-predicted variant of every algorithm is asked first, in predicted order; then Optuna's sampler (TPE)
 proposes. New candidates run in heats of a few, interleaved with the default, in rungs: two rounds, then more
 for those that are not hopeless (far slower than the best so far), then more for those that are not clearly
-slower by their intervals. When all were tried, those still in contention play off until they separate. Sizes
-take turns, the one with the least time spent first, so that what small sizes leave over goes to the large
-ones.
+slower by their intervals. When all were tried, those still in contention play off until they separate. The
+next step is taken at the size where it is worth most per second: where the choice could still change, as far
+as predictions and intervals tell, and where the job spends its time (`topotune.tune.regret`). The search ends
+when no step is worth what it costs.
 
 A candidate whose check showed it to be hopeless is not timed at all, so that a very slow one costs the search
 two calls. One whose call had to be cut off is done with at that size. One that was cut off before, or was
@@ -28,6 +29,7 @@ import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import TrialState
 
+from topotune.tune.regret import SERVED, Ending, Known, expected_regret
 from topotune.tune.resume import Past
 from topotune.tune.sampling import Sampling
 from topotune.tune.statistics import Comparison, Samples, log_spread, screen_arms
@@ -59,6 +61,11 @@ _FEWEST_ENOUGH, _ENOUGH_ROUNDS, _ENOUGH_S = 12, 30, 3.0
 
 _CONFIDENCE: Final = 0.75
 """Of the intervals that drop a candidate: with three rounds, "slower in all three"."""
+
+_LEAST_SPREAD: Final = 0.01
+"""Of a round's log-ratio, when its error is told: a few rounds may agree by chance."""
+
+_INSTANT_S: Final = 1e-9
 
 _REPEATS: Final = 3
 """Proposals of Optuna's that were tried before, until predicted order decides instead."""
@@ -99,6 +106,7 @@ class SizeSearch:
         default_s: what the default took in the pilot, seconds.
         seed: of Optuna's sampler.
         note: takes what is to stand in the journal.
+        predicted_s: the simulator's time of a candidate at this size; None where there is no prediction.
         spent_s: wall time spent here.
         finished: nothing is left to find out, or no time is left for this size.
         problems: candidates with a wrong result, or whose calls were cut off, in words.
@@ -109,6 +117,7 @@ class SizeSearch:
     default_s: float
     seed: int
     note: Callable[[str, Mapping[str, Any]], None] = lambda _kind, _record: None
+    predicted_s: Callable[[Candidate], float] | None = None
     spent_s: float = 0.0
     finished: bool = False
     problems: dict[Candidate, str] = field(default_factory=dict)
@@ -168,6 +177,26 @@ class SizeSearch:
                 repeats += 1
                 self._tell_again(candidate, trial, {known for known, _ in asked})
         return asked
+
+    def regret(self) -> float:
+        """What the choice at this size is expected to lose, in log-time, if nothing more is measured here."""
+        known = []
+        for candidate, (default_s, own_s) in self._pairs.items():
+            if candidate in self.problems or candidate in self._dropped:
+                continue
+            spread = max(_LEAST_SPREAD, log_spread(_array(default_s), _array(own_s)))
+            error = math.sqrt(math.pi / 2 / len(own_s)) * spread
+            known.append(Known(log_ratio=self._log_ratio(candidate), error=error))
+        tried = [*self._pairs, *self._hopeless]
+        residuals = [self._log_ratio(one) - self._predicted_log_ratio(one) for one in tried]
+        untried = [self._predicted_log_ratio(one) for one in self._untried]
+        return expected_regret(known, untried, [one for one in residuals if math.isfinite(one)])
+
+    def _predicted_log_ratio(self, candidate: Candidate) -> float:
+        if self.predicted_s is None:
+            return 0.0
+        predicted_s, default_s = self.predicted_s(candidate), self.predicted_s(DEFAULT)
+        return math.log(predicted_s / default_s) if predicted_s > 0 and default_s > 0 else 0.0
 
     def step_cost_s(self) -> float:
         """What the next step is expected to cost in wall time."""
@@ -362,25 +391,41 @@ def search_sizes(
     sampling: Sampling,
     *,
     deadline_s: Callable[[], float],
+    budget_s: float = math.inf,
+    weights: Mapping[int, float] | None = None,
     after_step: Callable[[], None] = lambda: None,
-) -> None:
-    """Search all sizes in turns until nothing is left to find out or the deadline comes.
+) -> Ending:
+    """Search all sizes, where it is worth most first, until nothing is worth its cost or the deadline comes.
 
     Args:
         searches: one per size.
         sampling: where samples come from.
         deadline_s: on the clock of ``now_s``; asked before each step, as what was found may move it.
+        budget_s: of the run, by which a second of tuning is valued.
+        weights: of each size, its share of the job's communication; None: all weigh the same.
         after_step: called after each.
     """
+    if weights is None:
+        weights = {search.message_bytes: 1 / len(searches) for search in searches}
+    # Only the size that was measured last has another value than before.
+    worth = {search.message_bytes: weights[search.message_bytes] * search.regret() for search in searches}
+    by_time = False
     while unfinished := [search for search in searches if not search.finished]:
-        search = min(unfinished, key=lambda one: one.spent_s)
+        costs_s = {search.message_bytes: max(_INSTANT_S, search.step_cost_s()) for search in unfinished}
+        search = max(unfinished, key=lambda one: worth[one.message_bytes] / costs_s[one.message_bytes])
+        cost_s = costs_s[search.message_bytes]
         started_s = sampling.now_s()
-        if started_s + search.step_cost_s() > deadline_s():
+        if started_s + cost_s > deadline_s():
+            search.finished = by_time = True
+            continue
+        if worth[search.message_bytes] * SERVED * budget_s < cost_s:
             search.finished = True
             continue
         search.step(sampling)
         search.spent_s += sampling.now_s() - started_s
+        worth[search.message_bytes] = weights[search.message_bytes] * search.regret()
         after_step()
+    return Ending(left=1 - math.exp(-sum(worth.values())), by_time=by_time)
 
 
 def new_study(seed: int) -> optuna.Study:

@@ -41,6 +41,7 @@ from topotune.plan import (
     plan_to_document,
 )
 from topotune.probe.numa import own_numa_node
+from topotune.step.buckets import assign_buckets, layout_of, limits_of
 from topotune.train.agreement import shape_of
 from topotune.tune.arrangement import Arrangement
 from topotune.tune.compare import compare_plan, comparison_to_document
@@ -71,6 +72,7 @@ def tune_worker(
     on_progress: OnProgress = lambda _progress: None,
     on_network: Callable[[str], None] = lambda line: None,
     say: Callable[[TopotuneError], None] = lambda _error: None,
+    on_note: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any] | None:
     """Tune on this rank, together with all others.
 
@@ -80,6 +82,7 @@ def tune_worker(
         on_progress: called on rank 0, after each step.
         on_network: called on rank 0 with each line about the network interfaces that the nodes use.
         say: as for `joined_world`.
+        on_note: called on rank 0 with each line about how the run went.
 
     Returns:
         the plan's document on rank 0, None on the others.
@@ -99,7 +102,7 @@ def tune_worker(
         closing(_step_ranks(world)) as steps,
     ):
         started_s = time.perf_counter()
-        plan = _tune(world, steps, options, started_s, on_progress, stack)
+        plan = _tune(world, steps, options, started_s, on_progress, on_note, stack)
     return None if plan is None else plan_to_document(plan)
 
 
@@ -174,6 +177,7 @@ def _tune(
     options: TuneOptions,
     started_s: float,
     on_progress: OnProgress,
+    on_note: Callable[[str], None],
     stack: ExitStack,
 ) -> Plan | None:
     report = on_progress if world.rank == 0 else lambda _progress: None
@@ -213,8 +217,13 @@ def _tune(
             arrangement.candidates(),
             predicted_s=arrangement.predictor(options.sizes),
             limit=_limit(model),
+            job_bytes=()
+            if gradients is None
+            else layout_of(gradients.gradients, assign_buckets(gradients.gradients, limits_of(None))),
             on_progress=report if gradients is None else rows_progress(report, options.budget_s),
         )
+        for line in choice.notes:
+            on_note(line)
         if num_finished:
             warnings += (
                 f"resumed from {num_finished} finished trials of earlier launches; "
@@ -255,7 +264,9 @@ def _follow(world: World, station: Station) -> None:
 
 
 def _station(world: World, steps: StepRanks) -> Station:
-    station = Station(world.planned, world.raw, world.private, world.nodes.node_of_rank)
+    station = Station(
+        world.planned, world.raw, world.private, world.nodes.node_of_rank, fresh_raw=world.fresh_raw
+    )
     station.serve("step", steps.do)
     return station
 

@@ -12,7 +12,8 @@ Where the clocks agree too poorly for the size (nodes far apart, small messages)
 barrier, and its time is the slowest rank's own duration.
 
 The default is timed on a raw gloo group as ``dist.all_reduce``, candidates on the ``topotune`` group by the
-same call, so that dispatch counts.
+same call, so that dispatch counts. Connections have luck of their own, so both get new ones between blocks of
+rounds that are to be independent.
 
 A candidate's call that does not end within its limit is cut off: its private connections are closed, which
 ends it on every rank, on each at its own call. A rank that has left such a call makes no more of candidates
@@ -45,7 +46,10 @@ from topotune.tune.calls import Calls
 from topotune.tune.confirm import ELEMENT_BYTES
 from topotune.tune.trial import (
     DEFAULT,
+    DEFAULTS,
     PLANNED,
+    TWIN,
+    WRAPPED,
     Block,
     BlockTimes,
     Broken,
@@ -81,6 +85,7 @@ class Station:
         raw: a gloo group of the same ranks.
         private: for commands, clocks and results; nobody else's.
         node_of_rank: verified node numbers.
+        fresh_raw: makes one more gloo group of the same ranks; collective.
     """
 
     def __init__(
@@ -89,11 +94,14 @@ class Station:
         raw: dist.ProcessGroup,
         private: Communicator,
         node_of_rank: tuple[int, ...],
+        fresh_raw: Callable[[], dist.ProcessGroup] = lambda: dist.new_group(backend="gloo"),
     ) -> None:
         self.messages = Messages(private.group)
         self.clock = SynchronizedClock(private.group, node_of_rank=node_of_rank)
         self._planned = planned
-        self._raw = raw
+        self._first_raw = self._raw = raw
+        self._fresh_raw = fresh_raw
+        self._twin: dist.ProcessGroup | None = None
         self._private = private
         self._tensor = torch.zeros(0)
         self._backward: tuple[int, Backward] | None = None
@@ -143,6 +151,8 @@ class Station:
         if command["do"] == "check":
             arm = Candidate.of(command["arm"]["algorithm"], command["arm"]["params"])
             return self._check(arm, command["message_bytes"], command["limit_s"])
+        if command["do"] == "renew":
+            return self._renew()
         if command["do"] == "arrange":
             order = command["rank_order"]
             self._planned.rank_order = None if order is None else tuple(order)
@@ -156,6 +166,15 @@ class Station:
         """Synchronise the clocks; the worst rank's error in seconds."""
         self.clock.sync()
         return max(error_s for (error_s,) in self.messages.gather_numbers(self.clock.max_error_s))
+
+    def _renew(self) -> None:
+        """New connections for the default and for candidates; the first raw group stays: others hold it."""
+        gone = [group for group in (self._raw, self._twin) if group not in (None, self._first_raw)]
+        self._raw, self._twin = self._fresh_raw(), None
+        self._planned.renew()
+        self._built.clear()
+        for group in gone:
+            dist.destroy_process_group(group)
 
     def _check(self, arm: Candidate, message_bytes: int, limit_s: float | None) -> dict[str, Any]:
         before = self._planned.calls["allreduce", arm.algorithm]
@@ -220,10 +239,12 @@ class Station:
 
     def _build(self, arms: Sequence[Candidate], limits_s: Sequence[float | None], calls: Calls) -> None:
         """Make candidates ready, so that the first call of each is like any other."""
+        if TWIN in arms and self._twin is None:
+            self._twin = self._fresh_raw()
         missing = [
             (arm, limit_s)
             for arm, limit_s in zip(arms, limits_s, strict=True)
-            if arm not in (DEFAULT, PLANNED) and arm not in self._built
+            if arm not in DEFAULTS and arm != PLANNED and arm not in self._built
         ]
         for arm, limit_s in missing:
             self._choose(arm, limit_s)
@@ -249,13 +270,13 @@ class Station:
         return calls.arms[int(at) - 1], why
 
     def _choose(self, arm: Candidate, limit_s: float | None) -> None:
-        if arm == DEFAULT:
+        if arm in DEFAULTS:
             return
         self._planned.override = None if arm == PLANNED else (arm.algorithm, arm.params)
         self._planned.call_limit = None if limit_s is None else timedelta(seconds=limit_s)
 
     def _call(self, arm: Candidate, tensor: torch.Tensor, condition: Condition, batch: int) -> None:
-        group = self._raw if arm == DEFAULT else self._planned
+        group = self._group_of(arm)
         if condition == "idle":
             dist.all_reduce(tensor, group=group)
             return
@@ -266,6 +287,14 @@ class Station:
         else:
             python_until_done(work)
         work.wait()
+
+    def _group_of(self, arm: Candidate) -> dist.ProcessGroup:
+        if arm == DEFAULT:
+            return self._raw
+        if arm == TWIN:
+            assert self._twin is not None, "it was built with its block"
+            return self._twin
+        return self._planned.wrapped if arm == WRAPPED else self._planned
 
     def _prepared(self, batch: int) -> Backward:
         if self._backward is None or self._backward[0] != batch:
@@ -341,6 +370,10 @@ class TorchBench:
             times_s[row, list(order)] = slowest_s[row * len(order) : (row + 1) * len(order)]
         self._remember_default(block, times_s)
         return BlockTimes(times_s=times_s, num_missed=int(np.isnan(times_s).sum()), scheme=scheme)
+
+    def renew(self) -> None:
+        """Have all ranks give the default and the candidates new connections."""
+        self.command({"do": "renew"})
 
     def end(self) -> None:
         """Send the other ranks home."""

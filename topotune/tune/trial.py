@@ -63,6 +63,16 @@ DEFAULT: Final = Candidate(DEFAULT_ALGORITHM)
 PLANNED: Final = Candidate("plan")
 """Whatever the plan in use says, through the ``topotune`` group; an arm of comparisons, never a row."""
 
+TWIN: Final = Candidate("default", '{"connections":"its own"}')
+"""The default once more, on connections of its own, as every candidate has: an arm of null trials."""
+
+WRAPPED: Final = Candidate("default", '{"connections":"of the plan"}')
+"""The default on the connections of the group under the ``topotune`` group: where a plan says "default" both
+arms of a comparison send over the same ones, so that only the dispatch between them can differ."""
+
+DEFAULTS: Final = frozenset({DEFAULT, TWIN, WRAPPED})
+"""Arms that run the wrapped library's own allreduce, on whatever connections."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
@@ -189,4 +199,8 @@ class Bench(Protocol):
 
     def run(self, block: Block) -> BlockTimes:
         """Run a block on all ranks."""
+        ...
+
+    def renew(self) -> None:
+        """Give the default and all candidates new connections."""
         ...

@@ -1,6 +1,7 @@
 """The ranks that tune and compare: their groups, who shares a node with whom, and what they are."""
 
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from topotune.execute import Communicator
 from topotune.execute.communicator import end_waits
 from topotune.interfaces.agreement import Network, join_network
 from topotune.links.same_node import NodeVerdict, same_node
+from topotune.liveness.loss import Loss
 from topotune.liveness.watch import Watch, watched_ranks
 from topotune.train import ProcessGroupTopotune, use
 from topotune.train.usage import REPORT
@@ -49,6 +51,18 @@ class World:
     def rank(self) -> int:
         """This rank."""
         return self.private.rank
+
+    def fresh_raw(self) -> dist.ProcessGroup:
+        """One more gloo group of the same ranks; like the others it ends its waits on a loss. Collective."""
+        group = dist.new_group(backend="gloo", timeout=_TIMEOUT)
+        known = weakref.ref(group)
+
+        def end(_loss: Loss) -> None:
+            if (standing := known()) is not None:
+                end_waits(standing)
+
+        self.watch.on_loss(end)
+        return group
 
     @property
     def num_ranks(self) -> int:

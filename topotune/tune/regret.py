@@ -1,0 +1,125 @@
+"""What measuring on could still gain, in log-time: expected regret of the choice as it stands.
+
+Theory of operation. A choice that is made now loses, in expectation, what better candidates would have gained
+if they were known. For a candidate that was timed, the difference to the best so far is known up to its
+standard error; for one that was not, the prediction stands in, shifted and blurred by how wrong predictions
+of tried candidates of this size have been. Of each, the expected improvement is
+E max(0, N(mean, sd^2)) = mean Phi(z) + sd phi(z) with z = mean / sd (Mockus 1975; Jones, Schonlau and Welch
+1998), and their sum is no less than the expected improvement of the best of them, so that "at most" holds.
+
+Weighted with the share of a job's communication that a size has, and divided by what the next measurement
+costs, it says where to measure next; and when all of it is less than measuring costs, the search ends. For
+that a second of tuning must be comparable with a share of a job: a plan is taken to serve communication that
+lasts `SERVED` times the budget.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+SERVED: Final = 100.0
+"""Communication that a plan serves, in budgets: a minute of tuning for more than an hour and a half of it."""
+
+_PRIOR_SPREAD: Final = 0.5
+"""Standard deviation of log(measured / predicted), while fewer than three tried candidates tell it."""
+
+_LEAST_SPREAD: Final = 0.1
+_FEWEST_TRIED: Final = 3
+_LEAST_WEIGHT: Final = 0.05
+"""Of an average size: one that the recorded job does not use still stands in the plan."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Known:
+    """A candidate that was timed: log(candidate / default) and its standard error."""
+
+    log_ratio: float
+    error: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ending:
+    """How a search came to its end.
+
+    Attributes:
+        left: share of the job's communication that going on could gain at most, in expectation.
+        by_time: whether time ran out; else going on was worth less than it costs, or nothing was left.
+    """
+
+    left: float
+    by_time: bool
+
+    def in_words(self) -> str:
+        """One line for the plan."""
+        worth = f"{max(0.01, 100 * self.left):.2g} %"
+        if self.by_time:
+            return f"the search ended with its time: a larger --budget is worth at most {worth}"
+        return f"the search ended early: further tuning is worth at most {worth}"
+
+
+def expected_improvement(mean: float, sd: float) -> float:
+    """E max(0, X) of a normal X with this mean and standard deviation >= 0."""
+    if sd <= 0:
+        return max(0.0, mean)
+    z = mean / sd
+    density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    return max(0.0, mean * (1 + math.erf(z / math.sqrt(2))) / 2 + sd * density)
+
+
+def expected_regret(
+    known: Sequence[Known], untried_predicted: Iterable[float], residuals: Sequence[float]
+) -> float:
+    """What the best candidate so far is expected to lose against all that could be better; log-time, >= 0.
+
+    Args:
+        known: candidates that are still in play; the default, at 0 exactly, always is.
+        untried_predicted: predicted log(candidate / default) of those that were not tried.
+        residuals: log(measured / predicted) of the ratio to the default, of tried candidates.
+    """
+    in_play = [Known(log_ratio=0.0, error=0.0), *known]
+    best = min(in_play, key=lambda one: one.log_ratio)
+    regret = sum(
+        expected_improvement(best.log_ratio - one.log_ratio, math.hypot(best.error, one.error))
+        for one in in_play
+        if one is not best
+    )
+    bias, spread = _prediction_error(residuals)
+    return regret + sum(
+        expected_improvement(best.log_ratio - (predicted + bias), math.hypot(best.error, spread))
+        for predicted in untried_predicted
+        if math.isfinite(predicted)
+    )
+
+
+def _prediction_error(residuals: Sequence[float]) -> tuple[float, float]:
+    """Bias and spread of predictions, in log-time."""
+    if len(residuals) < _FEWEST_TRIED:
+        return (float(np.median(residuals)) if residuals else 0.0), _PRIOR_SPREAD
+    bias = float(np.median(residuals))
+    spread = 1.4826 * float(np.median(np.abs(np.array(residuals) - bias)))
+    return bias, max(_LEAST_SPREAD, spread)
+
+
+def size_weights(default_s: Mapping[int, float], message_bytes: Iterable[int]) -> dict[int, float]:
+    """Share of a job's communication that each searched size stands for; they add up to 1.
+
+    Args:
+        default_s: what the default takes, by searched size.
+        message_bytes: sizes of the job's messages in a step; each counts for the nearest searched size. None
+            at all: all searched sizes weigh the same.
+    """
+    if not default_s:
+        return {}
+    spent_s = dict.fromkeys(default_s, 0.0)
+    for num_bytes in message_bytes:
+        near = min(default_s, key=lambda size: abs(math.log(size / max(1, num_bytes))))
+        spent_s[near] += default_s[near] * num_bytes / near
+    mean_s = sum(spent_s.values()) / len(spent_s)
+    if mean_s == 0:
+        return dict.fromkeys(default_s, 1 / len(default_s))
+    weights = {size: max(own_s, _LEAST_WEIGHT * mean_s) for size, own_s in spent_s.items()}
+    total = sum(weights.values())
+    return {size: weight / total for size, weight in weights.items()}
