@@ -36,11 +36,16 @@ receiver closes the connection just as it is written, and only its own timeout e
 
 
 class Algorithm:
-    """One algorithm with its parameters, and what runs it once it has been built."""
+    """One algorithm with its parameters, and what runs it once it has been built.
 
-    def __init__(self, name: str, params: Params) -> None:
+    Attributes:
+        of_plan: whether a row of the plan names it, not an override.
+    """
+
+    def __init__(self, name: str, params: Params, *, of_plan: bool = False) -> None:
         self.name = name
         self.params = params
+        self.of_plan = of_plan
         self.executable: Executable | None = None
 
 
@@ -96,7 +101,8 @@ class PlannedAllreduce:
         self.rank_order = None if rank_order is None else tuple(rank_order)
         self._min_bytes = [row.min_bytes for row in rows]
         self._algorithms = [
-            None if row.algorithm in OF_THE_BACKEND else Algorithm(row.algorithm, row.params) for row in rows
+            None if row.algorithm in OF_THE_BACKEND else Algorithm(row.algorithm, row.params, of_plan=True)
+            for row in rows
         ]
         self._set_active()
 

@@ -19,10 +19,11 @@ compiled code may use, goes from C++ straight to the registered backend.
 
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
+from time import perf_counter
 from typing import Any, Final, cast
 
 import torch
@@ -30,12 +31,14 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import AllreduceOptions, PrefixStore, ProcessGroupGloo, Store
 
 from topotune.errors import UsageError
-from topotune.plan import find_group
+from topotune.plan import Row, find_group
 from topotune.plan.algorithms import DEFAULT
 from topotune.train.agreement import Agreement
 from topotune.train.allreduce import Algorithm, Override, PlannedAllreduce
 from topotune.train.backends import Typed, fresh_prefix, typed
 from topotune.train.calls import CALLS, OLD_NAMES, Call
+from topotune.train.drift import Drift
+from topotune.train.drift_record import RECORD, watching
 from topotune.train.fifo import FirstInFirstOut
 from topotune.train.source import set_in_use
 from topotune.train.usage import REPORT, GroupUsage
@@ -90,6 +93,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         self._allreduce = self._new_allreduce()
         self._usage = GroupUsage(kind=kind)
         self._plans_cpu: bool | None = None
+        self._drift: Drift | None = None
         self.is_world = is_world
         self.agreement: Agreement | None = None
         REPORT.open(self._usage)
@@ -201,6 +205,18 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         if group is not None and group.allreduce is not None:
             self._usage.planned = True
             self._allreduce.set_table(group.allreduce, agreement.plan.rank_order)
+            if self.size() > 1 and watching():
+                self._watch({"allreduce": group.allreduce})
+
+    def _watch(self, tables: Mapping[str, Sequence[Row]]) -> None:
+        """Watch planned calls for drift, from the next one on."""
+        if self._drift is not None:
+            RECORD.close(self._drift)
+        store = PrefixStore(f"drift {self._renewals}", self.private_store)
+        self._drift = Drift(
+            store, self.rank(), self.size(), where=self._usage.kind, tables=tables, acts=RECORD.acts
+        )
+        RECORD.open(self._drift)
 
     # Collectives.
 
@@ -214,7 +230,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         if len(tensors) != 1 or not self._plans_cpu:
             return self._forward(_ALLREDUCE, tensors, options)
         tensor = tensors[0]
-        algorithm = self._allreduce.choose(tensor.numel() * tensor.element_size())
+        algorithm = self._choose(tensor)
         is_dense = tensor.layout is torch.strided and tensor.is_contiguous()
         if (algorithm is None and is_dense) or not is_plain(tensor):
             return self._forward(_ALLREDUCE, tensors, options)
@@ -230,6 +246,14 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         )
         return work
 
+    def _choose(self, tensor: torch.Tensor) -> Algorithm | None:
+        """What shall run an allreduce; what waits in the queue may yet fall back when its turn comes."""
+        num_bytes = tensor.numel() * tensor.element_size()
+        algorithm = self._allreduce.choose(num_bytes)
+        if algorithm is None or self._drift is None or not algorithm.of_plan:
+            return algorithm
+        return None if self._drift.has_fallen(("allreduce", num_bytes, tensor.dtype)) else algorithm
+
     def _reduce(
         self, algorithm: Algorithm | None, tensor: torch.Tensor, options: Any, before: Sequence[Any]
     ) -> None:
@@ -240,28 +264,50 @@ class ProcessGroupTopotune(dist.ProcessGroup):
                 work.wait()
         memory = memory_of(tensor)
         flat = memory.contiguous().view(-1)
-        if algorithm is not None and self._reduce_planned(algorithm, flat, options.reduceOp.op):
-            self._usage.count("allreduce", algorithm.name)
+        if algorithm is not None and algorithm.of_plan and self._drift is not None:
+            self._reduce_watched(self._drift, algorithm, flat, options)
         else:
-            self._usage.count("allreduce", DEFAULT)
-            self.wrapped.allreduce([flat], options).wait()
+            self._reduce_by(algorithm, flat, options)
         if flat.data_ptr() != memory.data_ptr():
             memory.copy_(flat.view(memory.shape))
 
-    def _reduce_planned(self, algorithm: Algorithm, flat: torch.Tensor, op: Any) -> bool:
+    def _reduce_by(self, algorithm: Algorithm | None, flat: torch.Tensor, options: Any) -> None:
+        """By the algorithm, if there is one and it takes such a message; else by the wrapped backend."""
+        if algorithm is not None and self._reduce_planned(algorithm, flat, options.reduceOp.op):
+            self._usage.count("allreduce", algorithm.name)
+            return
+        self._usage.count("allreduce", DEFAULT)
+        self.wrapped.allreduce([flat], options).wait()
+
+    def _reduce_watched(self, drift: Drift, algorithm: Algorithm, flat: torch.Tensor, options: Any) -> None:
+        """By the algorithm, unless all ranks have left it for such messages, or try the default."""
+        kind = ("allreduce", flat.nbytes, flat.dtype)
+        self._build(algorithm)
+        if drift.has_fallen(kind) or not self._allreduce.serves(algorithm, flat, options.reduceOp.op):
+            self._reduce_by(None, flat, options)
+            return
+        with self._closing_on_error():
+            by_plan = drift.begin(kind, algorithm.name)
+            start_s = perf_counter()
+            self._reduce_by(algorithm if by_plan else None, flat, options)
+            drift.end(kind, perf_counter() - start_s)
+
+    @contextmanager
+    def _closing_on_error(self) -> Iterator[None]:
+        """What stops half way leaves messages that no later call expects, or ranks that do not agree."""
         try:
-            return self._allreduce.run(algorithm, flat, op)
+            yield
         except BaseException as error:
-            # It stopped half way, so the private connections hold messages that no later call expects.
             self._queue.fail(error)
             raise
 
+    def _reduce_planned(self, algorithm: Algorithm, flat: torch.Tensor, op: Any) -> bool:
+        with self._closing_on_error():
+            return self._allreduce.run(algorithm, flat, op)
+
     def _build(self, algorithm: Algorithm) -> None:
-        try:
+        with self._closing_on_error():
             self._allreduce.build(algorithm)
-        except BaseException as error:
-            self._queue.fail(error)
-            raise
 
     def _forward(self, call: Call, *args: Any, **kwargs: Any) -> Any:
         """A call of the wrapped backend: straight to it, or behind what is in the queue."""
@@ -385,6 +431,8 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         if self._queue.join(JOIN_TIMEOUT_S):
             self._allreduce.close()
         self._in_flight.clear()
+        if self._drift is not None:
+            RECORD.close(self._drift)
         REPORT.close(self._usage)
         STANDING.discard(self)
         if self.is_world:

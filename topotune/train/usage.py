@@ -98,14 +98,19 @@ class UsageReport:
         path = os.environ.get(REPORT_VARIABLE)
         if path:
             try:
-                _write(path, f"{text}\n")
+                write_text(path, f"{text}\n")
                 return
             except OSError as error:  # an OutputFileError is one
                 text = f"{text} ({REPORT_VARIABLE}: {error})"
         sys.stderr.write(f"{text}\n")
 
 
-def _write(path: str, text: str) -> None:
+def write_text(path: str, text: str) -> None:
+    """Write a file whole, over an older one, or into what is no regular file.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     if os.path.exists(path) and not os.path.isfile(path):  # a terminal, a pipe, /dev/null
         # A pipe that nobody reads is an error; it must not keep the job from ending.
         with open(os.open(path, os.O_WRONLY | os.O_NONBLOCK), "w") as device:

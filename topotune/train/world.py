@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from topotune.train.agreement import Agreement, agree
 from topotune.train.backends import fresh_prefix, make_backends
+from topotune.train.drift_record import RECORD
 from topotune.train.process_group import STANDING, ProcessGroupTopotune, kind_of_group
 from topotune.train.source import given_source, set_in_use
 from topotune.train.usage import REPORT
@@ -55,6 +56,7 @@ def _agree(group: ProcessGroupTopotune, options: Any, is_world: bool) -> Agreeme
     if (options.group_rank if is_world else dist.get_rank()) == 0:
         REPORT.speak_for_the_job()
         REPORT.set_outcome(agreement.outcome)
+        RECORD.begin()
     return agreement
 
 

@@ -18,6 +18,7 @@ from topotune.links.same_node import NodeVerdict, same_node
 from topotune.liveness.loss import Loss
 from topotune.liveness.watch import Watch, watched_ranks
 from topotune.train import ProcessGroupTopotune, use
+from topotune.train.drift_record import RECORD
 from topotune.train.usage import REPORT
 
 _TIMEOUT: Final = timedelta(seconds=120)
@@ -93,6 +94,7 @@ def joined_world(
         for line in network.lines:
             on_network(line)
         use(plan_path)
+        RECORD.stay_silent()
         with warnings.catch_warnings():
             # What the ranks agreed on, and what is to be said about it, stands in the group's agreement.
             warnings.filterwarnings("ignore", message="topotune: plan", category=UserWarning)

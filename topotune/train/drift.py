@@ -1,0 +1,438 @@
+"""Drift: whether the calls of a group still take what they took, and what all ranks do if they do not.
+
+Theory of operation. Each rank times the calls that the plan's algorithms serve, by their kind: collective,
+bytes and type. A `Detector` for each kind learns what is usual at the job's start and finds a lasting change:
+this job is compared with itself, compute beside it and all. What the plan says counts once: calls that, when
+they have been learnt, are slower than the plan saw the default to be look as if the cluster had changed.
+
+A rank that suspects a kind of call votes for a trial (`Ballot`). Only if all ranks do, there is one: the rank
+that comes last to a call sees no waiting in it, so what all ranks see is no straggler. In the trial the plan
+and the default take turns. If the default is faster, all ranks use it for that kind of call from one and the
+same call on, for the rest of the job; if calls have become slower, but by either, the plan stays; and rank 0
+of the group warns, once for either. If only the waiting has grown, nothing is said but in the record. What is
+usual is then learnt anew, and the next trial of that kind must wait twice as long.
+
+A call's price is that of two clock readings and of keeping a number (`python benchmarks/dispatch.py`).
+"""
+
+import time
+from collections import deque
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum, auto
+from typing import Any, Final
+
+from torch._C._distributed_c10d import Store
+
+from topotune.plan import Row, find_row
+from topotune.step.curve import curves_of_rows
+from topotune.train.ballot import CHECK_EVERY_NS, Ballot
+from topotune.train.detector import Detector, Rules
+from topotune.train.drift_record import RECORD, warn
+from topotune.train.trial import RankTimes, Verdict, judge, order_of_trial
+from topotune.units import format_bytes, format_seconds
+
+Kind = tuple[str, int, Hashable]
+"""(collective, bytes of the message, dtype)."""
+
+MAX_KINDS: Final = 256
+"""Kinds of calls that are watched in a group; further ones run by the plan, unwatched."""
+
+_LONGEST_TRIAL: Final = 4096
+"""Counted calls after which a trial ends, whatever it has: the job may not make such calls any more."""
+
+_FIRST_PAUSE: Final = 512
+"""Calls of a kind from its first trial until its next one; twice as many after each."""
+
+_SLOW_START: Final = 1.25
+"""Times the plan's figure for the default: slower calls make a suspicion at the job's start."""
+
+_UNKNOWN_NS: Final = 1_000_000
+"""What is expected of a call where the plan has no evidence: this, and 1 ns a byte."""
+
+_MAX_WINDOWS: Final = 512
+_MAX_EVENTS: Final = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DriftOptions:
+    """What tests change.
+
+    Attributes:
+        rules: of the detectors.
+        check_every_ns: as in `Ballot`.
+    """
+
+    rules: Rules = field(default_factory=Rules)
+    check_every_ns: int = CHECK_EVERY_NS
+
+
+OPTIONS = DriftOptions()
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class KindOfCall:
+    """What one rank knows of one kind of call.
+
+    Attributes:
+        number: in the group, in the order of first calls; the same on all ranks.
+        kind: the collective, bytes and type.
+        name: of the plan's algorithm.
+        expected_ns: of a call by the plan; the same on all ranks.
+        plan_s: what the plan was measured to take; None where it has no evidence.
+        default_s: likewise the default.
+        detector: of a lasting change.
+        windows: (seconds since the group was made, what counts of the window in seconds), thinned out evenly.
+        num_calls: by the plan, so far.
+        num_trials: so far.
+        starts_slow: whether it was slower than the plan's figure for the default when it was learnt.
+        fallen: whether the default has taken its place.
+    """
+
+    number: int
+    kind: Kind
+    name: str
+    expected_ns: int
+    plan_s: float | None
+    default_s: float | None
+    detector: Detector
+    windows: list[tuple[float, float]] = field(default_factory=list)
+    num_calls: int = 0
+    num_trials: int = 0
+    starts_slow: bool = False
+    fallen: bool = False
+    _first_usual_s: float | None = None
+    _quiet_until: int = 0
+    _num_windows: int = 0
+    _stride: int = 1
+
+    @property
+    def suspect(self) -> bool:
+        """Whether this rank wants a trial."""
+        return (self.detector.slower or self.starts_slow) and self.num_calls >= self._quiet_until
+
+    def observe(self, time_s: float, ended_s: float, began_s: float) -> None:
+        """Take in a call of the plan.
+
+        Args:
+            time_s: what it took.
+            ended_s: by the monotonic clock.
+            began_s: when the group was made, by the same.
+        """
+        self.num_calls += 1
+        counts_s = self.detector.observe(time_s, ended_s)
+        if counts_s is None:
+            return
+        self._num_windows += 1
+        if self._num_windows % self._stride == 0:
+            self.windows.append((ended_s - began_s, counts_s))
+            if len(self.windows) > _MAX_WINDOWS:
+                self.windows = self.windows[1::2]
+                self._stride *= 2
+        usual_s = self.detector.usual_s
+        if self._first_usual_s is None and usual_s is not None:
+            self._first_usual_s = usual_s
+            self.starts_slow = self.default_s is not None and usual_s > _SLOW_START * self.default_s
+
+    def document(self) -> dict[str, Any]:
+        """For the record."""
+        collective, num_bytes, dtype = self.kind
+        return {
+            "collective": collective,
+            "message_bytes": num_bytes,
+            "dtype": str(dtype).removeprefix("torch."),
+            "algorithm": self.name,
+            "num_calls": self.num_calls,
+            "plan_median_s": self.plan_s,
+            "default_median_s": self.default_s,
+            "first_usual_s": self._first_usual_s,
+            "usual_s": self.detector.usual_s,
+            "now_s": self.detector.now_s,
+            "slower": self.detector.slower,
+            "fallen": self.fallen,
+            "windows": [list(window) for window in list(self.windows)],
+        }
+
+    def settle(self, *, has_fallen: bool) -> None:
+        """A trial has ended: what is usual is learnt anew, and the next one waits."""
+        self.num_trials += 1
+        self._quiet_until = self.num_calls + _FIRST_PAUSE * 2 ** (self.num_trials - 1)
+        self.starts_slow = False
+        self.fallen = has_fallen
+        self.detector.forget()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DriftEvent:
+    """The end of a trial.
+
+    Attributes:
+        at_s: since the group was made.
+        text: one line.
+        verdict: equal on all ranks.
+    """
+
+    at_s: float
+    text: str
+    verdict: Verdict
+
+
+class Phase(Enum):
+    """What a group does next about drift; the same at the same call on all ranks."""
+
+    LOOK = auto()
+    """Nothing is going on."""
+    PROPOSED = auto()
+    """A proposal was seen; the next call begins the trial, if all have seen it."""
+    TRIAL = auto()
+    """Plan and default take turns."""
+    PUT_DOWN = auto()
+    """The trial has ended; all ranks' times are in the store from the next call on."""
+    SETTLE = auto()
+    """Rank 0 judges before the next call."""
+    APPLY = auto()
+    """The verdict is there, and applies from the next call on."""
+
+
+class _Trial:
+    """A trial as it runs: which call is whose, and the times of this rank."""
+
+    def __init__(self, known: KindOfCall, number: int) -> None:
+        self.known = known
+        self._order = order_of_trial(number)
+        self._times_s: list[float] = []
+        self._num_counted = 0
+
+    @property
+    def runs_plan(self) -> bool:
+        """Whether the plan has the next call of this kind."""
+        return self._order[len(self._times_s)]
+
+    def count(self, known: KindOfCall | None, time_s: float) -> bool:
+        """A call has ended, of this kind or another; whether the trial has."""
+        self._num_counted += 1
+        if known is self.known:
+            self._times_s.append(time_s)
+        return len(self._times_s) == len(self._order) or self._num_counted >= _LONGEST_TRIAL
+
+    def times(self) -> RankTimes:
+        """What this rank measured, without the pair of warming up."""
+        plan_s: list[float] = []
+        default_s: list[float] = []
+        for first in range(2, len(self._times_s) - 1, 2):
+            by_plan, by_default = self._times_s[first : first + 2]
+            if not self._order[first]:
+                by_plan, by_default = by_default, by_plan
+            plan_s.append(by_plan)
+            default_s.append(by_default)
+        return RankTimes(
+            usual_s=self.known.detector.usual_s, plan_s=tuple(plan_s), default_s=tuple(default_s)
+        )
+
+
+class Drift:
+    """The watch over one group's planned calls. `begin` and `end` are called in the group's queue, in turn.
+
+    Args:
+        store: where the ranks meet; nobody else writes to it.
+        rank: own rank in the group.
+        size: of the group, at least 2.
+        where: what the group is called.
+        tables: collective → rows of the plan.
+        acts: whether there may be trials; the same on all ranks.
+
+    Attributes:
+        kinds: of calls, as they were first made.
+        events: trials that have ended, the last ones.
+        began_s: when the group was made, by the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        *,
+        where: str,
+        tables: Mapping[str, Sequence[Row]],
+        acts: bool = True,
+    ) -> None:
+        self.where = where
+        self.kinds: dict[Kind, KindOfCall] = {}
+        self.events: deque[DriftEvent] = deque(maxlen=_MAX_EVENTS)
+        self.began_s = time.monotonic()
+        self._rank = rank
+        self._size = size
+        self._tables = tables
+        self._curves = {name: curves_of_rows(rows) for name, rows in tables.items()}
+        self._rules = OPTIONS.rules
+        self._ballot = Ballot(store, rank, size, check_every_ns=OPTIONS.check_every_ns)
+        self._ballot.closed = not acts
+        self._phase = Phase.LOOK
+        self._proposed: KindOfCall | None = None
+        self._trial: _Trial | None = None
+        self._fallen: set[Kind] = set()
+        self._warned: set[str] = set()
+
+    def has_fallen(self, kind: Kind) -> bool:
+        """Whether the default has taken this kind of call over, as far as calls have run; from any thread."""
+        return kind in self._fallen
+
+    def begin(self, kind: Kind, algorithm: str) -> bool:
+        """Before a call in its turn: whether the plan's algorithm runs it, and not the default.
+
+        Args:
+            kind: of call; not fallen, and served by the algorithm.
+            algorithm: that the plan has for it.
+
+        Raises:
+            RunError: the ranks agree on a change, and the group's store cannot be reached.
+        """
+        known = self.kinds.get(kind)
+        if known is None and len(self.kinds) < MAX_KINDS:
+            known = self.kinds[kind] = self._new_kind(kind, algorithm)
+        if self._phase is Phase.LOOK:
+            self._look(known)
+        else:
+            self._go_on()
+        if kind in self._fallen:  # from this very call on
+            return False
+        trial = self._trial
+        return trial is None or trial.known is not known or trial.runs_plan
+
+    def end(self, kind: Kind, time_s: float) -> None:
+        """After a call in its turn, if it did not fail.
+
+        Args:
+            kind: of call.
+            time_s: what it took.
+
+        Raises:
+            RunError: it ended a trial, and the group's store cannot be reached.
+        """
+        if kind in self._fallen:
+            return
+        known = self.kinds.get(kind)
+        trial = self._trial
+        if trial is not None:
+            if trial.count(known, time_s):
+                self._ballot.put_down(asdict(trial.times()))
+                self._trial, self._phase = None, Phase.PUT_DOWN
+            if trial.known is known:
+                return
+        if known is None:
+            return
+        known.observe(time_s, time.monotonic(), self.began_s)
+        if known.suspect != self._ballot.has_vote(known.number) and self._phase is Phase.LOOK:
+            self._vote(known)
+
+    def _vote(self, known: KindOfCall) -> None:
+        if not self._ballot.may_vote:
+            return
+        if known.suspect:
+            self._ballot.vote(known.number)
+        else:
+            self._ballot.withdraw(known.number)
+
+    def document(self) -> dict[str, Any]:
+        """What this rank saw, for the record; {} before the first call."""
+        if not self.kinds:
+            return {}
+        return {
+            "group": self.where,
+            "rank": self._rank,
+            "kinds": [known.document() for known in list(self.kinds.values())],
+            "trials": [asdict(event) for event in list(self.events)],
+        }
+
+    def _look(self, known: KindOfCall | None) -> None:
+        proposed = self._ballot.look(_UNKNOWN_NS if known is None else known.expected_ns)
+        if proposed is not None:
+            self._proposed = next(one for one in self.kinds.values() if one.number == proposed)
+            self._phase = Phase.PROPOSED
+
+    def _go_on(self) -> None:
+        """The step before a counted call that follows from the one before."""
+        match self._phase:
+            case Phase.PROPOSED:
+                assert self._proposed is not None
+                if self._ballot.is_seen_by_all():
+                    self._trial, self._phase = _Trial(self._proposed, self._ballot.round), Phase.TRIAL
+                else:
+                    self._phase = Phase.LOOK
+            case Phase.PUT_DOWN:
+                self._phase = Phase.SETTLE
+            case Phase.SETTLE:
+                self._ballot.settle(self._judge)
+                self._phase = Phase.APPLY
+            case Phase.APPLY:
+                self._apply(Verdict(**self._ballot.outcome()))
+                self._phase = Phase.LOOK
+
+    def _judge(self, heard: list[dict[str, Any]]) -> dict[str, Any]:
+        ranks = [
+            RankTimes(usual_s=one["usual_s"], plan_s=tuple(one["plan_s"]), default_s=tuple(one["default_s"]))
+            for one in heard
+        ]
+        return asdict(judge(ranks, order=self._rules.order))
+
+    def _apply(self, verdict: Verdict) -> None:
+        """All ranks leave the plan for this kind of call, or go on with it; before the call that is first."""
+        known = self._proposed
+        assert known is not None
+        self._proposed = None
+        text = f"{self.where}: {told(known, verdict, self._size)}"
+        known.settle(has_fallen=verdict.finding == "worse")
+        if known.fallen:
+            self._fallen.add(known.kind)
+        self.events.append(DriftEvent(at_s=time.monotonic() - self.began_s, text=text, verdict=verdict))
+        if self._rank == 0:
+            RECORD.write()
+            if verdict.finding in ("worse", "slower") and verdict.finding not in self._warned:
+                self._warned.add(verdict.finding)
+                warn(f"topotune: {text}")
+
+    def _new_kind(self, kind: Kind, algorithm: str) -> KindOfCall:
+        collective, num_bytes, _ = kind
+        # In integers, of the plan's own figures: their sum is the same on all ranks, whatever the processor.
+        evidence = find_row(self._tables[collective], num_bytes).evidence
+        if evidence is None:
+            expected_ns = _UNKNOWN_NS + num_bytes
+        else:
+            at = max(1, evidence.measured_bytes)
+            expected_ns = round(1e9 * evidence.median_s) * max(at, num_bytes) // at
+        curves = self._curves[collective]
+        return KindOfCall(
+            number=len(self.kinds),
+            kind=kind,
+            name=algorithm,
+            expected_ns=expected_ns,
+            plan_s=None if curves is None else curves[0].time_s(num_bytes),
+            default_s=None if curves is None else curves[1].time_s(num_bytes),
+            detector=Detector(self._rules),
+        )
+
+
+def told(known: KindOfCall, verdict: Verdict, size: int) -> str:
+    """A trial in one line, with its figures."""
+    collective, num_bytes, _ = known.kind
+    plan, default = format_seconds(verdict.plan_s), format_seconds(verdict.default_s)
+    what = f"{collective} of {format_bytes(num_bytes)} by {known.name}"
+    then = ""
+    if verdict.usual_s is not None:
+        then = f", {verdict.low_s / verdict.usual_s:.1f} times what it took in the job's first calls"
+    if known.starts_slow and known.plan_s is not None:
+        then = f", where the plan says {format_seconds(known.plan_s)}"
+    pairs = f"faster in {verdict.num_lost} of {verdict.num_pairs} pairs of calls"
+    match verdict.finding:
+        case "worse":
+            return (
+                f"{what} takes {plan} now{then}; the default takes {default}, {pairs}: all {size} ranks use "
+                "the default for it from here on"
+            )
+        case "slower":
+            return f"{what} takes {plan} now{then}; the default takes {default}, {pairs}: the plan stays"
+        case "waiting":
+            return f"{what} is as fast as it was ({plan}), ranks wait longer for each other: the plan stays"
+        case "undecided":
+            return f"{what}: too few calls for a trial ({verdict.num_pairs} pairs): the plan stays"
