@@ -147,6 +147,11 @@ class Communicator:
         return joined.result(self.connect_within.total_seconds())
 
     @property
+    def store(self) -> Store:
+        """Where the members met; the communicator's own part of it."""
+        return self._store
+
+    @property
     def group(self) -> dist.ProcessGroup:
         """The bare process group, with gloo registered for the CPU.
 

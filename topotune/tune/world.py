@@ -1,15 +1,17 @@
 """The ranks that tune and compare: their groups, who shares a node with whom, and what they are."""
 
+import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+import torch
 import torch.distributed as dist
 
-from topotune.errors import TopotuneError
+from topotune.errors import TopotuneError, UsageError
 from topotune.execute import Communicator
 from topotune.execute.communicator import end_waits
 from topotune.interfaces.agreement import Network, join_network
@@ -31,7 +33,7 @@ class World:
 
     Attributes:
         planned: the ``topotune`` group of all ranks, with the plan in use or none.
-        raw: a gloo group of the same ranks.
+        raw: a group of the same ranks on the library that is tuned: gloo, or nccl.
         private: gloo, for everything that is not timed.
         nodes: who shares a node with whom.
         network: the interfaces that the nodes use.
@@ -61,6 +63,7 @@ def joined_world(
     plan_path: str | None,
     on_network: Callable[[str], None] = lambda line: None,
     say: Callable[[TopotuneError], None] = lambda _error: None,
+    backend: str = "gloo",
 ) -> Iterator[World]:
     """Join all ranks, in the environment that torchrun gives, and watch over them.
 
@@ -69,11 +72,15 @@ def joined_world(
         on_network: called on rank 0 with each line about the network interfaces that the nodes use.
         say: gets the error of a lost rank where this process is ended because it waits for that rank in a
             native call that nothing ends.
+        backend: the library that is tuned; with nccl each rank takes the GPU of its number on its node.
 
     Raises:
+        UsageError: there is no NCCL, or no GPU for this rank.
         RankFailedError: on leaving the block, in place of what failed: a rank or node was lost.
         RunError: the ranks did not come together.
     """
+    if backend == "nccl":
+        take_own_gpu(os.environ)
     with watched_ranks(timeout=_TIMEOUT, say=say) as (store, rank, size, watch):
         network = join_network(_TIMEOUT)
         for line in network.lines:
@@ -87,11 +94,14 @@ def joined_world(
         planned = dist.group.WORLD
         assert isinstance(planned, ProcessGroupTopotune)
         planned.wait_limit = _WAIT_LIMIT
-        raw = dist.new_group(backend="gloo", timeout=_TIMEOUT)
+        raw = dist.new_group(backend=backend, timeout=_TIMEOUT)
         with Communicator(planned.private_store, rank, size, name="tuning", timeout=_TIMEOUT) as private:
             watch.on_loss(lambda _loss: planned.stop_planned())
-            watch.on_loss(lambda _loss: end_waits(raw))
-            watch.on_loss(lambda _loss: end_waits(planned.wrapped))
+            if backend == "gloo":
+                watch.on_loss(lambda _loss: end_waits(raw))
+                watch.on_loss(lambda _loss: end_waits(planned.wrapped))
+            else:
+                watch.on_loss(lambda _loss: raw.abort())
             watch.on_loss(lambda _loss: private.abort())
             yield World(
                 planned=planned,
@@ -102,3 +112,24 @@ def joined_world(
                 watch=watch,
             )
         dist.destroy_process_group()
+
+
+def take_own_gpu(environment: Mapping[str, str]) -> None:
+    """Make the GPU of this rank's number on its node the current one.
+
+    Raises:
+        UsageError: this torch has no NCCL, or the node has fewer GPUs than ranks.
+    """
+    if not dist.is_nccl_available():
+        raise UsageError(
+            f"torch {torch.__version__} is built without NCCL",
+            hint="install a torch for CUDA; --backend gloo tunes gradient exchange between CPUs",
+        )
+    num_gpus = torch.cuda.device_count()
+    num_ranks = int(environment.get("LOCAL_WORLD_SIZE", "1"))
+    if num_ranks > num_gpus:
+        raise UsageError(
+            f"{num_ranks} ranks on this node and {num_gpus} GPUs: NCCL takes one GPU for each rank",
+            hint=f"--nproc-per-node {max(1, num_gpus)}",
+        )
+    torch.cuda.set_device(int(environment.get("LOCAL_RANK", "0")))
