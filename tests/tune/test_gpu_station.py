@@ -15,12 +15,13 @@ from gloo_world import run_world
 
 from topotune.errors import UsageError
 from topotune.execute import Communicator
+from topotune.links.own_gpu import take_own_gpu
 from topotune.tune.gpu_station import GpuStation, log_to
 from topotune.tune.nccl_place import combined_place, nccl_candidates
 from topotune.tune.nccl_settings import NcclSetting
 from topotune.tune.timing import TorchBench
 from topotune.tune.trial import DEFAULT, Block, Candidate
-from topotune.tune.world import joined_world, take_own_gpu
+from topotune.tune.world import joined_world
 
 RING = NcclSetting(algo="ring", proto="simple").candidate
 TREE = NcclSetting(algo="tree", proto="ll").candidate

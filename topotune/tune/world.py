@@ -2,19 +2,19 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-import torch
 import torch.distributed as dist
 
-from topotune.errors import TopotuneError, UsageError
+from topotune.errors import TopotuneError
 from topotune.execute import Communicator
 from topotune.execute.communicator import end_waits
 from topotune.interfaces.agreement import Network, join_network
+from topotune.links.own_gpu import take_own_gpu
 from topotune.links.same_node import NodeVerdict, same_node
 from topotune.liveness.watch import Watch, watched_ranks
 from topotune.train import ProcessGroupTopotune, use
@@ -112,24 +112,3 @@ def joined_world(
                 watch=watch,
             )
         dist.destroy_process_group()
-
-
-def take_own_gpu(environment: Mapping[str, str]) -> None:
-    """Make the GPU of this rank's number on its node the current one.
-
-    Raises:
-        UsageError: this torch has no NCCL, or the node has fewer GPUs than ranks.
-    """
-    if not dist.is_nccl_available():
-        raise UsageError(
-            f"torch {torch.__version__} is built without NCCL",
-            hint="install a torch for CUDA; --backend gloo tunes gradient exchange between CPUs",
-        )
-    num_gpus = torch.cuda.device_count()
-    num_ranks = int(environment.get("LOCAL_WORLD_SIZE", "1"))
-    if num_ranks > num_gpus:
-        raise UsageError(
-            f"{num_ranks} ranks on this node and {num_gpus} GPUs: NCCL takes one GPU for each rank",
-            hint=f"--nproc-per-node {max(1, num_gpus)}",
-        )
-    torch.cuda.set_device(int(environment.get("LOCAL_RANK", "0")))
