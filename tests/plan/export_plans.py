@@ -17,6 +17,7 @@ STACKS = (
     "horovod-env",
     "deepspeed",
     "megatron",
+    "megatron-nccl",
     "accelerate",
     "sagemaker",
     "azureml",
@@ -79,10 +80,29 @@ def gpu_document(*caps_mb: float, two_level_from: int | None = 1048576) -> dict[
     return document
 
 
+def channels_document(world: int | None = 16, inside: int | None = 8) -> dict[str, Any]:
+    """Two nodes of two GPUs; NCCL's ring at all sizes, with channels, in the world and within each node."""
+
+    def table(channels: int | None) -> list[dict[str, Any]]:
+        named = {} if channels is None else {"channels": channels}
+        params = {"algo": "ring", "proto": "simple"} | named
+        return [{"min_bytes": 0, "max_bytes": None, "algorithm": "nccl", "params": params}]
+
+    document = gpu_document(two_level_from=None)
+    world_group = document["groups"][0]
+    inside_shape = {"num_ranks": 2, "num_nodes": 1, "ranks_per_node": 2, "stride": 1}
+    document["groups"] = [
+        world_group | {"allreduce": table(world)},
+        {"shape": inside_shape, "allreduce": table(inside), "allgather": table(inside)},
+    ]
+    return document
+
+
 PLANS = {
     "cpu": make(cpu_document()),
     "default": make(default_document()),
     "gpu": make(gpu_document(32.5)),
+    "channels": make(channels_document()),
 }
 
 

@@ -50,7 +50,13 @@ def test_an_hgx_with_its_driver_is_joined_by_nvlink(tmp_path):
     ends = ("hgx-01/gpu/0", "hgx-01/nvswitch/0000:c1:03.0")
     for src, dst in (ends, ends[::-1]):
         assert link(topology, src, dst) == Link(
-            src=src, dst=dst, kind="nvlink", lanes=2, bandwidth_bytes_per_s=50e9, origin="observed"
+            src=src,
+            dst=dst,
+            kind="nvlink",
+            lanes=2,
+            bandwidth_bytes_per_s=50e9,
+            origin="observed",
+            attributes={"nvidia.nvlink_version": "4"},
         )
     assert topology.source.facts["nvidia_driver"] == "570.86.15"
     assert topology.warnings == ()

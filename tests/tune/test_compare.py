@@ -193,7 +193,11 @@ def test_both_arms_are_interleaved_in_random_order():
         ({"sizes": []}, "no message sizes were given"),
         ({"sizes": [8, 4]}, "sizes (8, 4) are not ascending, each once"),
         ({"min_gain": -0.1}, "a minimum gain of -0.1 is not within 0 and 10"),
-        ({"backend": "nccl"}, "backend 'nccl' cannot be tuned: its calls are passed through"),
+        ({"backend": "mpi"}, "backend 'mpi' is neither gloo nor nccl"),
+        (
+            {"backend": "nccl", "step": {}},
+            "a training step is emulated on CPUs alone: bucket sizes cannot be chosen for GPUs yet",
+        ),
         ({"seed": -1}, "a seed of -1 is not within 0 and 2**32 - 1"),
         ({"bugdet_s": 1.0}, "'bugdet_s' is no option of TuneOptions: "),
     ],

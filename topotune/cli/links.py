@@ -14,7 +14,14 @@ from topotune.cli.app import FINDINGS, app
 from topotune.cli.options import Backend, Force, Interface, Json, NumLocalRanks, Output, Seed
 from topotune.cli.output import check_output, deliver, print_error
 from topotune.cli.progress import progress
-from topotune.cli.ranks import check_backend, find_launcher, force_interface, on_ranks, say_network
+from topotune.cli.ranks import (
+    check_backend,
+    default_ranks,
+    find_launcher,
+    force_interface,
+    on_ranks,
+    say_network,
+)
 from topotune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +44,7 @@ def measure(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Measure latency and bandwidth between ranks. And what flows between nodes share.
+    """Measure latency and bandwidth between ranks, what flows share, and copies of GPUs.
 
     Example: topotune measure --nproc-per-node 4 -o links.json
     """
@@ -55,7 +62,7 @@ def measure(
     if launcher.speaks:
         check_output(output, force, schema="topotune/measurement")
         check_output(topology_output, force, schema="topotune/topology")
-    document = on_ranks(measure_rank, payload, launcher, nproc_per_node)
+    document = on_ranks(measure_rank, payload, launcher, nproc_per_node, default_ranks=default_ranks(backend))
     if not launcher.speaks:
         return
     measurement = measurement_from_document(document, "measurement")

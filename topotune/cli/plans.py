@@ -33,6 +33,7 @@ from topotune.cli.output import check_output, deliver, print_error, width
 from topotune.cli.progress import progress
 from topotune.cli.ranks import (
     check_backend,
+    default_ranks,
     find_launcher,
     force_interface,
     on_ranks,
@@ -116,7 +117,13 @@ def tune(
 
         print(render(look(), width=width()), flush=True)
     with _resumable(output):
-        document = on_ranks(tune_rank, payload | {"shows_lines": not as_json}, launcher, nproc_per_node)
+        document = on_ranks(
+            tune_rank,
+            payload | {"shows_lines": not as_json},
+            launcher,
+            nproc_per_node,
+            default_ranks=default_ranks(backend),
+        )
     if not launcher.speaks:
         return
     plan = plan_from_document(document, "the new plan")

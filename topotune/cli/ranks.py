@@ -4,12 +4,14 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from topotune import __version__
 from topotune.cli.narration import say, told_to_ranks
 from topotune.errors import UsageError
 
 if TYPE_CHECKING:
     from topotune.probe.membership import Membership
+
+
+_DEFAULT_RANKS = 2
 
 
 def say_network(line: str) -> None:
@@ -44,6 +46,7 @@ def on_ranks(
     num_local_ranks: int | None,
     *,
     share_result: bool = False,
+    default_ranks: int = _DEFAULT_RANKS,
 ) -> Any:
     """Run one of the functions above on all ranks; rank 0's result, None in processes that do not speak.
 
@@ -52,9 +55,10 @@ def on_ranks(
         payload: what it is called with.
         launcher: what started this process.
         num_local_ranks: to start on each node, where no launcher starts them; None: what the platform says,
-            or else 2.
+            or else ``default_ranks``.
         share_result: where a launcher starts one process on each node, all of them get the result, so that
             exit codes which follow from it are the same on all.
+        default_ranks: where nobody says.
     """
     from topotune.launch import run_on_ranks
 
@@ -64,17 +68,24 @@ def on_ranks(
             payload,
             launcher,
             num_local_ranks=num_local_ranks,
-            default_ranks=_DEFAULT_RANKS,
+            default_ranks=default_ranks,
             share_result=share_result,
             report=lambda line: print(line, file=sys.stderr),
         )
 
 
-_DEFAULT_RANKS = 2
+def default_ranks(backend: str) -> int:
+    """How many ranks a node gets where nobody says: one for each GPU, or two on CPUs."""
+    if backend != "nccl":
+        return _DEFAULT_RANKS
+    from topotune.probe.faults import Faults
+    from topotune.probe.nvml import load_nvml, read_nvml
+
+    return max(1, len(read_nvml(load_nvml(), Faults()).gpus))
 
 
 def check_backend(name: str) -> str:
-    """Refuse a collective library that cannot be tuned here."""
+    """Refuse a collective library that cannot be used here."""
     if name == "gloo":
         return name
     if name == "nccl":
@@ -88,8 +99,5 @@ def check_backend(name: str) -> str:
                 + (reading.absent or "the driver knows none"),
                 hint="--backend gloo tunes gradient exchange between CPUs",
             )
-        raise UsageError(
-            f"--backend nccl: topotune {__version__} passes NCCL's calls through and does not tune them yet",
-            hint="--backend gloo",
-        )
+        return name
     raise UsageError(f"--backend {name}: is neither gloo nor nccl")

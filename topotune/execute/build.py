@@ -5,6 +5,7 @@ from topotune.execute.communicator import Communicator
 from topotune.execute.executable import DefaultExecutable, Executable, ScheduleExecutable
 from topotune.execute.native import COMPOSITIONS
 from topotune.execute.shared_memory.allreduce import THROUGH_SHARED_MEMORY
+from topotune.execute.stepwise import StepwiseExecutable
 from topotune.plan.algorithms import DEFAULT, check_params
 from topotune.plan.nccl import NCCL
 from topotune.schedule import catalog
@@ -20,7 +21,8 @@ def build_executable(algorithm: str, params: Params, communicator: Communicator)
         communicator: of all ranks that take part.
 
     Raises:
-        UsageError: no such algorithm, parameters it does not take, or one that NCCL alone can run.
+        UsageError: no such algorithm, parameters it does not take, one that NCCL alone can run, or one that
+            does not work where the communicator's messages are.
         RunError: a sub-group could not be joined.
         WrongResultError: the schedule is no allreduce.
     """
@@ -34,7 +36,13 @@ def build_executable(algorithm: str, params: Params, communicator: Communicator)
             f"nccl {params['algo']} {params['proto']}: NCCL runs it by itself, nothing else can",
             hint="NCCL_ALGO and NCCL_PROTO, or NCCL_TUNER_PLUGIN, set before the job tell it how",
         )
-    make = COMPOSITIONS.get(algorithm) or THROUGH_SHARED_MEMORY.get(algorithm)
-    if make is not None:
-        return make(params, communicator)
-    return ScheduleExecutable(catalog.build(algorithm, params, communicator.size), communicator)
+    if algorithm in THROUGH_SHARED_MEMORY:
+        if communicator.device.type != "cpu":
+            raise UsageError(f"{algorithm}: works on memory of the host, and messages are on GPUs")
+        return THROUGH_SHARED_MEMORY[algorithm](params, communicator)
+    if algorithm in COMPOSITIONS:
+        return COMPOSITIONS[algorithm](params, communicator)
+    schedule = catalog.build(algorithm, params, communicator.size)
+    if communicator.device.type != "cpu":
+        return StepwiseExecutable(schedule, communicator)
+    return ScheduleExecutable(schedule, communicator)

@@ -49,6 +49,9 @@ class _Resource(Protocol):
     def close(self) -> None: ...
 
 
+Messages = list[tuple[torch.Tensor, int]]
+"""Tensors, each with the rank that it goes to or comes from."""
+
 ResourceT = TypeVar("ResourceT", bound=_Resource)
 
 
@@ -65,9 +68,15 @@ class Communicator:
         timeout: of every wait.
         connect_within: of joining, where that shall take less than a wait; also of subgroups.
 
+    Attributes:
+        library: that does its collectives, for messages.
+        device: where messages and scratch are.
+
     Raises:
         RunError: not all members joined in time, or no connection could be made.
     """
+
+    library = "gloo"
 
     def __init__(
         self,
@@ -80,6 +89,7 @@ class Communicator:
         connect_within: timedelta | None = None,
     ) -> None:
         assert 0 <= rank < size, f"rank {rank} of {size}"
+        self.device = torch.device("cpu")
         self.rank = rank
         self.size = size
         self.name = name
@@ -137,6 +147,11 @@ class Communicator:
         return joined.result(self.connect_within.total_seconds())
 
     @property
+    def store(self) -> Store:
+        """Where the members met; the communicator's own part of it."""
+        return self._store
+
+    @property
     def group(self) -> dist.ProcessGroup:
         """The bare process group, with gloo registered for the CPU.
 
@@ -184,15 +199,13 @@ class Communicator:
         identity = hashlib.sha256(repr(list(ranks)).encode()).hexdigest()[:16]
         full_name = f"{self.name}/{name}-{identity}"
         if full_name not in self._children:
-            self._children[full_name] = Communicator(
-                self._store,
-                ranks.index(self.rank),
-                len(ranks),
-                name=full_name,
-                timeout=self.timeout,
-                connect_within=self.connect_within,
-            )
+            self._children[full_name] = self._of_members(ranks.index(self.rank), len(ranks), full_name)
         return self._children[full_name]
+
+    def _of_members(self, rank: int, size: int, name: str) -> "Communicator":
+        return Communicator(
+            self._store, rank, size, name=name, timeout=self.timeout, connect_within=self.connect_within
+        )
 
     def resource(self, name: str, make: Callable[[], ResourceT]) -> ResourceT:
         """What several users of this communicator share; made by the first, aborted and closed with this.
@@ -206,14 +219,24 @@ class Communicator:
         return cast(ResourceT, self._resources[name])
 
     def scratch(self, num_elements: int, dtype: torch.dtype) -> torch.Tensor:
-        """Memory for the holder of ``lock``; shape (num_elements,), uninitialised, on the CPU.
+        """Memory for the holder of ``lock``; shape (num_elements,), uninitialised, on the group's device.
 
         There is one piece of it, as large as the largest request so far; every request returns its beginning.
         """
         num_bytes = num_elements * dtype.itemsize
         if self._scratch.numel() < num_bytes:
-            self._scratch = torch.empty(num_bytes, dtype=torch.uint8)
+            self._scratch = torch.empty(num_bytes, dtype=torch.uint8, device=self.device)
         return self._scratch[:num_bytes].view(dtype)
+
+    def exchange(self, sends: Messages, receives: Messages) -> None:
+        """Send and receive at the same time. Between two ranks messages are matched by their order.
+
+        Returns when the received messages may be used by what follows: on this communicator, in memory.
+        """
+        works = [self.group.recv([part], peer, 0) for part, peer in receives]
+        works += [self.group.send([part], peer, 0) for part, peer in sends]
+        for work in works:
+            work.wait()
 
     def fail(self, cause: str) -> None:
         """A wait failed: later calls say why, and peers that wait for this rank fail too, in milliseconds.
@@ -243,6 +266,9 @@ class Communicator:
             return
         self._remember("it was aborted")
         self._waits_ended = True
+        self._end_waits(group)
+
+    def _end_waits(self, group: dist.ProcessGroup) -> None:
         end_waits(group)
 
     def close(self) -> None:

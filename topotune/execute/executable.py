@@ -179,4 +179,4 @@ class DefaultExecutable(CommunicatorExecutable):
         self.communicator.group.allreduce([flat], options).wait()
 
     def _doing(self) -> str:
-        return "waiting for gloo's allreduce"
+        return f"waiting for {self.communicator.library}'s allreduce"

@@ -8,24 +8,18 @@ in torch's world, where it is not.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import torch
 import torch.distributed as dist
 
 from topotune.execute.communicator import Communicator
 from topotune.execute.executable import CommunicatorExecutable, Executable, ReduceOpType
+from topotune.execute.reduction import COMBINE
 from topotune.schedule.model import Params
 
 ALLGATHER_REDUCE_SCRATCH_BYTES: Final = 1 << 20
 """What ``native_allgather_reduce`` may gather: it needs n messages of scratch; all others, about one."""
-
-_COMBINE: Final[Mapping[Any, Callable[..., torch.Tensor]]] = {
-    dist.ReduceOp.SUM: torch.add,
-    dist.ReduceOp.PRODUCT: torch.mul,
-    dist.ReduceOp.MIN: torch.minimum,
-    dist.ReduceOp.MAX: torch.maximum,
-}
 
 
 class _Composition(CommunicatorExecutable):
@@ -39,14 +33,14 @@ class _Composition(CommunicatorExecutable):
     def _allreduce(
         self, tensor: torch.Tensor, op: ReduceOpType, communicator: Communicator, place: str
     ) -> None:
-        self._stage = f"gloo's allreduce {place}"
+        self._stage = f"{communicator.library}'s allreduce {place}"
         options = dist.AllreduceOptions()
         options.reduceOp = dist.ReduceOp(op)
         communicator.group.allreduce([tensor], options).wait()
 
     def _reduce(self, tensor: torch.Tensor, op: ReduceOpType, communicator: Communicator, place: str) -> None:
         """To rank 0 of ``communicator``; the others keep nothing of use."""
-        self._stage = f"gloo's reduce {place}"
+        self._stage = f"{communicator.library}'s reduce {place}"
         options = dist.ReduceOptions()
         options.reduceOp = dist.ReduceOp(op)
         options.rootRank = 0
@@ -54,7 +48,7 @@ class _Composition(CommunicatorExecutable):
 
     def _broadcast(self, tensor: torch.Tensor, communicator: Communicator, place: str) -> None:
         """From rank 0 of ``communicator``."""
-        self._stage = f"gloo's broadcast {place}"
+        self._stage = f"{communicator.library}'s broadcast {place}"
         options = dist.BroadcastOptions()
         options.rootRank = 0
         communicator.group.broadcast([tensor], options).wait()
@@ -81,13 +75,13 @@ class _Composition(CommunicatorExecutable):
             whole = scratch[shard_elements:]
             whole[: flat.numel()].copy_(flat)
             whole[flat.numel() :].zero_()
-        self._stage = f"gloo's reduce-scatter {place}"
+        self._stage = f"{communicator.library}'s reduce-scatter {place}"
         options = dist.ReduceScatterOptions()
         options.reduceOp = dist.ReduceOp(op)
         communicator.group.reduce_scatter_single(shard, whole, options).wait()
         if between is not None:
             between(shard)
-        self._stage = f"gloo's all-gather {place}"
+        self._stage = f"{communicator.library}'s all-gather {place}"
         communicator.group.all_gather_single(whole, shard).wait()
         if is_padded:
             flat.copy_(whole[: flat.numel()])
@@ -133,10 +127,10 @@ class AllgatherReduce(_Composition):
 
     def _run(self, flat: torch.Tensor, op: ReduceOpType) -> None:
         gathered = self.communicator.scratch(flat.numel() * self.communicator.size, flat.dtype)
-        self._stage = "gloo's all-gather over all ranks"
+        self._stage = f"{self.communicator.library}'s all-gather over all ranks"
         self.communicator.group.all_gather_single(gathered, flat).wait()
         rows = gathered.view(self.communicator.size, flat.numel())
-        combine = _COMBINE[op]
+        combine = COMBINE[op]
         combine(rows[0], rows[1], out=flat)
         for row in rows[2:]:
             combine(flat, row, out=flat)

@@ -7,7 +7,7 @@ believed when one is read.
 | schema_version | change |
 | --- | --- |
 | 1 | first; files made before flows were measured lack ``flow_tests`` and ``round_trips``, those without
-figures of other tools may lack ``link_figures`` and ``collectives`` |
+figures of other tools may lack ``link_figures`` and ``collectives``, those of CPUs alone ``device_copies`` |
 """
 
 import os
@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar, get_args
 
 from topotune.documents import Migrations, Value, document_of
 from topotune.errors import InputFileError
+from topotune.links.device_copy import KINDS, Copy, CopyTiming
 from topotune.links.figures import COLLECTIVES, CollectiveFigure, Duplex, LinkFigure
 from topotune.links.findings import find
 from topotune.links.fit import fit_links, link_classes
@@ -31,7 +32,16 @@ _MAX_SECONDS: Final = 1e6
 MIGRATIONS: Final[Migrations] = {}
 """Older schema_version → what makes a document of the next version out of it; version 1 is the first."""
 
-Timing = TypeVar("Timing", PairTiming, ExchangeTiming, FlowTest, RoundTripTimes, LinkFigure, CollectiveFigure)
+Timing = TypeVar(
+    "Timing",
+    PairTiming,
+    ExchangeTiming,
+    FlowTest,
+    RoundTripTimes,
+    LinkFigure,
+    CollectiveFigure,
+    CopyTiming,
+)
 
 _DERIVED: Final = ("fits", "shared", "call_overhead_s", "findings")
 _DERIVED_OF_PAIR: Final = ("median_s", "ci_s", "num_samples")
@@ -45,7 +55,15 @@ def to_document(measurement: Measurement) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         **_plain(
             measurement,
-            omit=("pairs", "exchanges", "flow_tests", "round_trips", "link_figures", "collectives"),
+            omit=(
+                "pairs",
+                "exchanges",
+                "flow_tests",
+                "round_trips",
+                "link_figures",
+                "collectives",
+                "device_copies",
+            ),
         ),
         "pairs": [
             {
@@ -60,6 +78,7 @@ def to_document(measurement: Measurement) -> dict[str, Any]:
         "flow_tests": [_plain(test) for test in measurement.flow_tests],
         "round_trips": [_plain(trips) for trips in measurement.round_trips],
         **_figures(measurement),
+        **_device_copies(measurement),
         "fits": [] if model is None else _fits(model),
         "shared": [
             {
@@ -96,6 +115,7 @@ def from_document(document: Any, source: str | os.PathLike[str]) -> Measurement:
             "round_trips",
             "link_figures",
             "collectives",
+            "device_copies",
             "reduce_s_per_byte",
             "created",
             "budget_s",
@@ -142,6 +162,9 @@ def from_document(document: Any, source: str | os.PathLike[str]) -> Measurement:
                 "collectives",
                 lambda figures: tuple(_collective(item) for item in figures.items(MAX_TIMINGS)),
                 (),
+            ),
+            device_copies=optional(
+                "device_copies", lambda copies: tuple(map(_copy, copies.items(MAX_TIMINGS))), ()
             ),
             reduce_s_per_byte=optional("reduce_s_per_byte", _seconds, ()),
             created=optional("created", lambda created: created.text(max_length=100)),
@@ -274,6 +297,54 @@ def _collective(value: Value) -> CollectiveFigure:
     if "samples_s" in members:
         given["samples_s"] = _seconds(members["samples_s"])
     return _made(value, CollectiveFigure, given)
+
+
+def _copy(value: Value) -> CopyTiming:
+    members = value.members(
+        ("node", "kind", "src", "dst", "message_bytes", "samples_s"),
+        ("purpose", "num_concurrent", "peer_access", "bytes_per_s"),
+    )
+    given: dict[str, Any] = {
+        "node": members["node"].text(),
+        "message_bytes": members["message_bytes"].integer(1),
+        "samples_s": _seconds(members["samples_s"]),
+    }
+    if "purpose" in members:
+        given["purpose"] = members["purpose"].text()
+    if "num_concurrent" in members:
+        given["num_concurrent"] = members["num_concurrent"].integer(1, MAX_TIMINGS)
+    if "peer_access" in members:
+        given["peer_access"] = members["peer_access"].optional(Value.boolean)
+    ends = {name: members[name].text(max_length=100) for name in ("src", "dst")}
+    kind: Any = members["kind"].text(one_of=KINDS)
+    try:
+        given["copy"] = Copy(kind=kind, **ends)
+    except ValueError as error:
+        value.fail(str(error))
+    return _made(value, CopyTiming, given)
+
+
+def _device_copies(measurement: Measurement) -> dict[str, Any]:
+    """Copies, where there are any, with what is derived from their samples."""
+    if not measurement.device_copies:
+        return {}
+    return {
+        "device_copies": [
+            {
+                "node": timing.node,
+                "kind": timing.copy.kind,
+                "src": timing.copy.src,
+                "dst": timing.copy.dst,
+                "message_bytes": timing.message_bytes,
+                "purpose": timing.purpose,
+                "num_concurrent": timing.num_concurrent,
+                "peer_access": timing.peer_access,
+                "samples_s": list(timing.samples_s),
+                "bytes_per_s": timing.bytes_per_s,
+            }
+            for timing in measurement.device_copies
+        ]
+    }
 
 
 def _known(value: Value, required: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Value]:

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from topotune.links.device_copy import CopyTiming
 from topotune.links.figures import CollectiveFigure, LinkFigure
 from topotune.links.flows import FlowTest, RoundTripTimes
 
@@ -169,6 +170,7 @@ class Measurement:
         round_trips: of small messages between two ranks of each two nodes that were timed.
         link_figures: what another tool says of single links.
         collectives: what benchmarks say of whole collectives.
+        device_copies: what GPUs' copy engines and NCCL's point-to-point were timed at.
         reduce_s_per_byte: samples of combining two float32 buffers while all ranks do so, per received byte.
         created: ISO 8601, UTC.
         budget_s, elapsed_s: what it was allowed to take, and took.
@@ -185,6 +187,7 @@ class Measurement:
     round_trips: tuple[RoundTripTimes, ...] = ()
     link_figures: tuple[LinkFigure, ...] = ()
     collectives: tuple[CollectiveFigure, ...] = ()
+    device_copies: tuple[CopyTiming, ...] = ()
     reduce_s_per_byte: tuple[float, ...] = ()
     created: str | None = None
     budget_s: float | None = None

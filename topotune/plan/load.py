@@ -159,10 +159,15 @@ def _group(value: Value) -> Group:
         for name in COLLECTIVES
         if name in members
     }
-    return _make(value, Group, shape=_shape(members["shape"]), **tables)
+    return _make(value, Group, shape=take_shape(members["shape"]), **tables)
 
 
-def _shape(value: Value) -> GroupShape:
+def take_shape(value: Value) -> GroupShape:
+    """The shape of process groups that an object says.
+
+    Raises:
+        TopotuneError: of the value's own kind, where it says none.
+    """
     members = value.members(("num_ranks", "num_nodes", "ranks_per_node", "stride"))
     return _make(
         value,

@@ -1,22 +1,32 @@
 """From what was read to the devices of one machine: GPUs, NVSwitches, network ports, each a vertex."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from topotune.probe.amd import AmdGpu, AmdReading
 from topotune.probe.cpu import Socket
 from topotune.probe.faults import Faults
+from topotune.probe.kernel_text import format_cpulist
 from topotune.probe.netdev import Interface
 from topotune.probe.networks import Networks
 from topotune.probe.numa import NumaNode
-from topotune.probe.nvml import NvmlGpu
+from topotune.probe.nvml import NvmlGpu, NvmlPeers
 from topotune.probe.pci import NVIDIA, PciFunction
 from topotune.probe.rdma import RdmaPort, interface_of
 from topotune.topology.model import (
+    CLOCK_LIMITS,
     IP_NETWORKS,
     IPV6,
+    MAX_SM_CLOCK_MHZ,
+    PARTITION,
     PERFORMANCE_STATE,
+    POWER_DEFAULT_W,
+    POWER_LIMIT_W,
+    SM_CLOCK_MHZ,
+    Link,
     NvlinkPort,
+    Pair,
     PcieLink,
     Vertex,
     VertexKind,
@@ -52,6 +62,8 @@ class Reading:
     interfaces: tuple[Interface, ...]
     rdma: tuple[RdmaPort, ...]
     networks: Networks = field(default_factory=Networks)
+    nvml_peers: tuple[NvmlPeers, ...] = ()
+    amd: AmdReading = field(default_factory=AmdReading)
 
     def vertex_id(self, kind: VertexKind, name: str | int) -> str:
         """The id of a vertex of this machine."""
@@ -90,11 +102,12 @@ def find_gpus(reading: Reading, faults: Faults) -> tuple[Vertex, ...]:
                 uuid=gpu.uuid,
                 nvlink_ports=_nvlink_ports(gpu),
                 mig=gpu.mig,
-                attributes={}
-                if gpu.performance_state is None
-                else {PERFORMANCE_STATE: f"P{gpu.performance_state}"},
+                cpu_affinity=format_cpulist(gpu.near_cpus) or None,
+                numa_affinity=format_cpulist(gpu.near_numa) or None,
+                attributes=_gpu_attributes(gpu),
             )
         )
+    of_amd = {gpu.pci_address: gpu for gpu in reading.amd.gpus}
     number = max((gpu.index for gpu in reading.nvml_gpus or ()), default=-1)
     for function in on_bus.values():
         if reading.nvml_gpus is not None and function.vendor == NVIDIA:
@@ -103,20 +116,81 @@ def find_gpus(reading: Reading, faults: Faults) -> tuple[Vertex, ...]:
             continue
         number += 1
         card = reading.cards.get(function.address)
+        amd = of_amd.get(function.address, AmdGpu(pci_address=function.address))
         found.append(
             Vertex(
                 id=reading.vertex_id("gpu", number),
                 kind="gpu",
                 node=reading.node,
                 pci_address=function.address,
-                model=card.model if card and card.model else function.ids,
-                numa=function.numa,
+                model=(card.model if card else amd.model) or function.ids,
+                numa=amd.numa if function.numa is None else function.numa,
                 memory_bytes=function.memory_bytes,
                 pcie=_known(reading.link_above(function)),
-                uuid=card.uuid if card else None,
+                uuid=card.uuid if card else amd.uuid,
+                attributes=_known_texts(
+                    {
+                        POWER_LIMIT_W: _shown(amd.power_limit_w),
+                        POWER_DEFAULT_W: _shown(amd.power_default_w),
+                        PARTITION: amd.partition,
+                    }
+                ),
             )
         )
     return tuple(found)
+
+
+def _gpu_attributes(gpu: NvmlGpu) -> dict[str, str]:
+    """What NVIDIA's driver says of a GPU's power and clocks, as far as it does."""
+    return _known_texts(
+        {
+            PERFORMANCE_STATE: None if gpu.performance_state is None else f"P{gpu.performance_state}",
+            POWER_LIMIT_W: _shown(gpu.power_limit_w),
+            POWER_DEFAULT_W: _shown(gpu.power_default_w),
+            SM_CLOCK_MHZ: _shown(gpu.sm_clock_mhz),
+            MAX_SM_CLOCK_MHZ: _shown(gpu.max_sm_clock_mhz),
+            CLOCK_LIMITS: ", ".join(gpu.clock_limits or ()) or None,
+        }
+    )
+
+
+def _known_texts(said: dict[str, str | None]) -> dict[str, str]:
+    return {name: text for name, text in said.items() if text is not None}
+
+
+def _shown(number: float | None) -> str | None:
+    return None if number is None else f"{number:g}"
+
+
+def find_peers(reading: Reading, gpus: Iterable[Vertex]) -> tuple[Pair, ...]:
+    """What the drivers say of two GPUs without showing the way between them."""
+    by_address = {gpu.pci_address: gpu.id for gpu in gpus}
+    nvidia = [
+        Pair(a=reading.vertex_id("gpu", each.a), b=reading.vertex_id("gpu", each.b), p2p=dict(each.p2p))
+        for each in reading.nvml_peers
+    ]
+    amd = [
+        Pair(
+            a=by_address[each.a],
+            b=by_address[each.b],
+            path="XGMI" if each.xgmi else None,
+            p2p=dict(each.p2p),
+        )
+        for each in reading.amd.peers
+        if each.a in by_address and each.b in by_address
+    ]
+    return (*nvidia, *amd)
+
+
+def find_xgmi(reading: Reading, gpus: Iterable[Vertex]) -> tuple[Link, ...]:
+    """AMD GPUs that xGMI joins directly; how many links run side by side, the driver does not say."""
+    by_address = {gpu.pci_address: gpu.id for gpu in gpus}
+    return tuple(
+        Link(src=by_address[src], dst=by_address[dst], kind="nvlink")
+        for each in reading.amd.peers
+        if each.xgmi and each.hops == 1 and each.a in by_address and each.b in by_address
+        for src, dst in ((each.a, each.b), (each.b, each.a))
+    )
 
 
 def _nvlink_ports(gpu: NvmlGpu) -> tuple[NvlinkPort, ...] | None:

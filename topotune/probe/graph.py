@@ -16,12 +16,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from topotune.probe.devices import Reading, find_gpus, find_nics, find_nvswitches
+from topotune.probe.devices import Reading, find_gpus, find_nics, find_nvswitches, find_xgmi
 from topotune.probe.faults import Faults
 from topotune.probe.kernel_text import format_cpulist
-from topotune.probe.nvml import NvlinkEnd
+from topotune.probe.nvml import ERROR_COUNTERS, NvlinkEnd, format_errors
 from topotune.probe.pci import PciFunction
-from topotune.topology.model import Link, Origin, PcieLink, Vertex
+from topotune.topology.model import NVLINK_ERRORS, NVLINK_VERSION, Link, Origin, PcieLink, Vertex
 from topotune.topology.rates import nvlink_bandwidth_bytes_per_s, pcie_bandwidth_bytes_per_s
 
 _NVSWITCH_UNSEEN = "unseen"
@@ -46,7 +46,7 @@ def build_graph(reading: Reading, faults: Faults) -> tuple[tuple[Vertex, ...], t
     tree = _pci_tree(reading, devices)
     nvlinks = _nvlinks(reading, gpus, nvswitches, faults)
     vertices = (*memory.vertices, *tree.vertices, *gpus, *nvswitches, *nvlinks.vertices, *nics)
-    return vertices, (*memory.links, *tree.links, *nvlinks.links)
+    return vertices, (*memory.links, *tree.links, *nvlinks.links, *find_xgmi(reading, gpus))
 
 
 def _both_ways(
@@ -304,4 +304,13 @@ def _nvlink(src: str, dst: str, ends: list[NvlinkEnd]) -> Link:
         lanes=len(ends),
         bandwidth_bytes_per_s=sum(known) if len(known) == len(ends) else None,
         origin="spec" if None in reported and None not in rates else "observed",
+        attributes=_nvlink_attributes(ends),
     )
+
+
+def _nvlink_attributes(ends: list[NvlinkEnd]) -> dict[str, str]:
+    """Generation and errors of the lanes together."""
+    versions = {end.version for end in ends}
+    errors = {name: sum(end.errors.get(name, 0) for end in ends) for name in ERROR_COUNTERS}
+    attributes = {NVLINK_VERSION: str(versions.pop())} if len(versions) == 1 and None not in versions else {}
+    return attributes | ({NVLINK_ERRORS: format_errors(errors)} if any(errors.values()) else {})

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import topotune
+from topotune.probe.amd import AmdReading, load_amdsmi, read_amd
 from topotune.probe.cpu import read_cpuinfo, read_sockets
-from topotune.probe.devices import NvidiaCard, Reading
+from topotune.probe.devices import NvidiaCard, Reading, find_peers
 from topotune.probe.environment import Fact, read_environment, read_node_name
 from topotune.probe.faults import Faults
 from topotune.probe.graph import build_graph
@@ -17,8 +18,8 @@ from topotune.probe.kernel_text import parse_word
 from topotune.probe.netdev import INTERFACES, Interface, read_interfaces
 from topotune.probe.networks import Networks, read_networks
 from topotune.probe.numa import NODES, read_numa
-from topotune.probe.nvml import NvmlReading, load_nvml, read_nvml
-from topotune.probe.pci import BUS, NVIDIA, read_pci
+from topotune.probe.nvml import NvmlReading, format_errors, load_nvml, read_nvml
+from topotune.probe.pci import AMD, BUS, NVIDIA, read_pci
 from topotune.probe.peer_access import read_peer_access
 from topotune.probe.process_limits import read_process_limits
 from topotune.probe.rdma import read_rdma
@@ -34,10 +35,11 @@ _EXPECTED = (
     ("proc/cpuinfo", "CPU model is not known: there is no /proc/cpuinfo"),
 )
 _NCCL_TOPO_FILE: Final = "NCCL_TOPO_FILE"
+_MAX_LINKS_TOLD: Final = 64
 _UUID = re.compile(r"GPU-[0-9a-fA-F-]{8,64}")
 
 
-def probe(root: Path = Path("/"), *, nvml: Any | None = None) -> Topology:
+def probe(root: Path = Path("/"), *, nvml: Any | None = None, amdsmi: Any | None = None) -> Topology:
     """What this machine is, or what a captured copy of its /sys, /proc and /etc says it was.
 
     Args:
@@ -45,6 +47,8 @@ def probe(root: Path = Path("/"), *, nvml: Any | None = None) -> Topology:
             running machine is asked.
         nvml: what to ask about NVIDIA GPUs in place of the module ``pynvml`` (recorded answers); asked for
             any root.
+        amdsmi: likewise about AMD GPUs, in place of the module ``amdsmi``; the running machine is asked only
+            where its PCI bus shows such.
 
     Returns:
         A topology of one node. What could not be read is missing from it and stands in its ``warnings``, one
@@ -65,13 +69,19 @@ def probe(root: Path = Path("/"), *, nvml: Any | None = None) -> Topology:
         driver = read_nvml(nvml if nvml is not None else load_nvml(), tree.faults)
     else:
         driver = NvmlReading(absent="not asked: this is a captured tree")
+    pci = read_pci(tree, frozenset(address for address in behind if address is not None))
+    amd = AmdReading()
+    if amdsmi is not None or (tree.live and any(each.is_gpu and each.vendor == AMD for each in pci.values())):
+        amd = read_amd(amdsmi if amdsmi is not None else load_amdsmi(), tree.faults)
     reading = Reading(
         node=read_node_name(tree),
         cpu_model=cpuinfo.model,
         sockets=read_sockets(tree, cpuinfo),
         numa=read_numa(tree),
-        pci=read_pci(tree, frozenset(address for address in behind if address is not None)),
+        pci=pci,
         nvml_gpus=driver.gpus if driver.absent is None else None,
+        nvml_peers=driver.peers,
+        amd=amd,
         cards=_read_cards(tree),
         interfaces=interfaces,
         rdma=rdma,
@@ -95,8 +105,11 @@ def probe(root: Path = Path("/"), *, nvml: Any | None = None) -> Topology:
         **read_environment(tree, cpuinfo),
         HOST_NAME_ADDRESSES: own_name_addresses(tree, reading.node),
         "nvidia_driver": driver.driver_version,
+        "cuda_version": driver.cuda_version,
         "nvml": driver.absent or "answers",
+        "amd_driver": amd.driver_version,
         "inactive_nvlinks": _inactive_nvlinks(driver),
+        "nvlink_errors": _nvlink_errors(driver),
         "virtual_interfaces": _virtual_interfaces(interfaces),
         "virtual_networks": _virtual_networks(interfaces, reading.networks),
         "default_route_interface": reading.networks.default,
@@ -112,6 +125,7 @@ def probe(root: Path = Path("/"), *, nvml: Any | None = None) -> Topology:
     return Topology(
         vertices=vertices,
         links=links,
+        pairs=find_peers(reading, vertices),
         source=Source(
             kind="probe" if tree.live else "captured tree",
             path=None if tree.live else str(root),
@@ -154,6 +168,20 @@ def _inactive_nvlinks(driver: NvmlReading) -> str | None:
         if gpu.inactive_nvlinks
     ]
     return "; ".join(told) or None
+
+
+def _nvlink_errors(driver: NvmlReading) -> str | None:
+    """Every NVLink whose driver counts errors, ``none``, or None where it does not count."""
+    told = [
+        f"GPU {gpu.index} link {end.link}: {format_errors(end.errors)}"
+        for gpu in driver.gpus
+        for end in gpu.nvlinks
+        if any(end.errors.values())
+    ]
+    if not told:
+        return "none" if any(end.errors for gpu in driver.gpus for end in gpu.nvlinks) else None
+    more = len(told) - _MAX_LINKS_TOLD
+    return "; ".join(told[:_MAX_LINKS_TOLD]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _virtual_interfaces(interfaces: tuple[Interface, ...]) -> str | None:

@@ -165,6 +165,7 @@ def describe_measurement(measurement: Measurement, model: LinkModel | None) -> s
         measurement: what was measured.
         model: fitted to it; None where it holds no times of links.
     """
+    from topotune.report.devices import describe_copies
     from topotune.report.figures import describe_figures
 
     figures = describe_figures(measurement)
@@ -181,6 +182,7 @@ def describe_measurement(measurement: Measurement, model: LinkModel | None) -> s
     )
     if num_nodes > 1 and (measurement.flow_tests or measurement.round_trips):
         parts.append(describe_network(infer_structure(measurement), measurement.node_names))
+    parts.extend(describe_copies(measurement.device_copies))
     parts.extend(f"warning: {warning}" for warning in measurement.warnings)
     return "\n".join(parts)
 

@@ -31,6 +31,8 @@ def structure_hash(topology: Topology) -> str:
         neighbours[link.src].append((f"to {label}", link.dst))
         neighbours[link.dst].append((f"from {label}", link.src))
     for pair in topology.pairs:
+        if pair.path is None and pair.nvlinks is None:
+            continue  # what may be reached, not what is there
         said = f"said {pair.path} {pair.nvlinks}"
         neighbours[pair.a].append((said, pair.b))
         neighbours[pair.b].append((said, pair.a))

@@ -20,6 +20,23 @@ PairPath = Literal["PIX", "PXB", "PHB", "NODE", "SYS", "XGMI"]
 
 PERFORMANCE_STATE: Final = "nvidia.performance_state"
 """Attribute of a GPU: ``P0`` (at work) to ``P15`` (at rest), as its driver says it."""
+POWER_LIMIT_W: Final = "gpu.power_limit_w"
+"""Attribute of a GPU: watts that it may draw now (``700``); with ``POWER_DEFAULT_W`` what it left the factory
+with."""
+POWER_DEFAULT_W: Final = "gpu.power_default_w"
+PARTITION: Final = "amd.partition"
+"""Attribute of a GPU: how AMD's driver divides it (``SPX``: not)."""
+MAX_SM_CLOCK_MHZ: Final = "nvidia.max_sm_clock_mhz"
+"""Attribute of a GPU: the highest clock of its multiprocessors."""
+SM_CLOCK_MHZ: Final = "nvidia.sm_clock_mhz"
+"""Attribute of a GPU: that clock when it was looked at; low at rest."""
+CLOCK_LIMITS: Final = "nvidia.clock_limits"
+"""Attribute of a GPU: what holds its clocks down, beside being at rest (``power cap, thermal``)."""
+NVLINK_VERSION: Final = "nvidia.nvlink_version"
+"""Attribute of a link: NVLink's generation as NVML numbers it (6 is NVLink 4.0)."""
+NVLINK_ERRORS: Final = "nvidia.nvlink_errors"
+"""Attribute of a link: errors that its source's driver counts, of all its lanes (``replay 3, crc_flit 12``);
+absent where there are none."""
 IP_NETWORKS: Final = "ip.networks"
 """Attribute of a NIC: IPv4 networks that its interface has an address in (``10.0.0.0/16 10.1.0.0/16``)."""
 IPV6: Final = "ip.ipv6"

@@ -104,7 +104,8 @@ def _machine_lines(topology: Topology) -> Iterator[str]:
         yield " · ".join(numbers)
     driver, answer = facts.get("nvidia_driver"), facts.get("nvml")
     if driver or answer:
-        yield f"NVIDIA driver {driver}" if driver else f"NVIDIA driver: {answer}"
+        cuda = f" · CUDA up to {facts['cuda_version']}" if facts.get("cuda_version") else ""
+        yield f"NVIDIA driver {driver}{cuda}" if driver else f"NVIDIA driver: {answer}"
 
 
 def _node_lines(found: dict[VertexKind, list[Vertex]], paths: Paths, width: int) -> Iterator[str]:

@@ -59,6 +59,7 @@ class PlannedAllreduce:
         rank: own rank in the group.
         size: of the group.
         timeout: asks for the group's timeout as it is now.
+        connect: makes the private connections: by gloo, or by NCCL for messages on GPUs.
 
     Attributes:
         call_limit: what one call may take, once its algorithm was built, where that is less than the group's
@@ -74,8 +75,10 @@ class PlannedAllreduce:
         size: int,
         *,
         timeout: Callable[[], timedelta],
+        connect: Callable[..., Communicator] = Communicator,
     ) -> None:
         self._store = store
+        self._connect = connect
         self._rank = rank
         self._rank_order: tuple[int, ...] | None = None
         self._size = size
@@ -146,11 +149,11 @@ class PlannedAllreduce:
         return self._algorithms[bisect_right(self._min_bytes, message_bytes) - 1]
 
     def run(self, algorithm: Algorithm, flat: torch.Tensor, op: Any) -> bool:
-        """Reduce a tensor in place. Blocks without the interpreter lock.
+        """Reduce a tensor in place. Blocks without the interpreter lock; on GPUs the current stream does.
 
         Args:
             algorithm: from `choose`.
-            flat: shape (num_elements,), contiguous, on the CPU, the same length and dtype on all ranks.
+            flat: shape (num_elements,), contiguous, the same length and dtype on all ranks.
             op: a ``dist.ReduceOp.RedOpType``.
 
         Returns:
@@ -216,7 +219,7 @@ class PlannedAllreduce:
         timeout = self._timeout()
         if self._communicator is None:
             order = self._rank_order
-            self._communicator = Communicator(
+            self._communicator = self._connect(
                 self._meeting_store(),
                 self._rank if order is None else order.index(self._rank),
                 self._size,

@@ -10,7 +10,7 @@ CPU collectives keep the order of the calls in one queue per group. While the qu
 wrapped backend goes straight to it in the caller's thread, exactly as without topotune, and what it still has
 in flight is remembered: an algorithm of the plan starts when that has ended. While the queue is busy, calls
 queue up behind. Point-to-point messages pass the queue by: a send may be what another rank's collective waits
-for. CUDA collectives are ordered by their stream.
+for. CUDA collectives are ordered by their stream, those of a plan for NCCL too (`topotune.train.on_stream`).
 
 Torch calls the few methods that its C++ trampoline knows (``PyProcessGroup.hpp``) from C++ too; the others
 are reached from Python alone. One call passes us by: the ``out=`` variant of functional all-gather, which
@@ -31,6 +31,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import AllreduceOptions, PrefixStore, ProcessGroupGloo, Store
 
 from topotune.errors import UsageError
+from topotune.execute.nccl_communicator import NcclCommunicator
 from topotune.plan import Row, find_group
 from topotune.plan.algorithms import DEFAULT
 from topotune.train.agreement import Agreement
@@ -40,6 +41,7 @@ from topotune.train.calls import CALLS, OLD_NAMES, Call
 from topotune.train.drift import Drift
 from topotune.train.drift_record import RECORD, watching
 from topotune.train.fifo import FirstInFirstOut
+from topotune.train.on_stream import OnStream
 from topotune.train.source import set_in_use
 from topotune.train.usage import REPORT, GroupUsage
 from topotune.train.work import QueuedWork, done
@@ -91,9 +93,11 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         self._in_flight: deque[Any] = deque()
         self._renewals = 0
         self._allreduce = self._new_allreduce()
+        self._on_cuda = self._new_on_cuda()
         self._usage = GroupUsage(kind=kind)
         self._plans_cpu: bool | None = None
         self._drift: Drift | None = None
+        self._plans_cuda = False
         self.is_world = is_world
         self.agreement: Agreement | None = None
         REPORT.open(self._usage)
@@ -103,7 +107,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
 
     @property
     def override(self) -> Override | None:
-        """(algorithm, params) for every CPU allreduce of this group; None leaves it to the plan.
+        """(algorithm, params) for every allreduce of this group, on CPUs and GPUs; None: the plan's.
 
         Must be set to the same on all ranks, between the same calls.
 
@@ -114,7 +118,8 @@ class ProcessGroupTopotune(dist.ProcessGroup):
 
     @override.setter
     def override(self, override: Override | None) -> None:
-        self._allreduce.override = override
+        for part in self._parts():
+            part.override = override
 
     @property
     def rank_order(self) -> tuple[int, ...] | None:
@@ -127,7 +132,8 @@ class ProcessGroupTopotune(dist.ProcessGroup):
 
     @rank_order.setter
     def rank_order(self, order: tuple[int, ...] | None) -> None:
-        self._allreduce.rank_order = order
+        for part in self._parts():
+            part.rank_order = order
 
     @property
     def call_limit(self) -> timedelta | None:
@@ -139,7 +145,8 @@ class ProcessGroupTopotune(dist.ProcessGroup):
 
     @call_limit.setter
     def call_limit(self, limit: timedelta | None) -> None:
-        self._allreduce.call_limit = limit
+        for part in self._parts():
+            part.call_limit = limit
 
     @property
     def wait_limit(self) -> timedelta | None:
@@ -151,14 +158,24 @@ class ProcessGroupTopotune(dist.ProcessGroup):
 
     @wait_limit.setter
     def wait_limit(self, limit: timedelta | None) -> None:
-        self._allreduce.wait_limit = limit
+        for part in self._parts():
+            part.wait_limit = limit
 
-    def build_override(self) -> None:
+    def build_override(self, *, on_cuda: bool = False) -> None:
         """Make the override ready, so that its first call is like any other. Collective over the group.
+
+        Args:
+            on_cuda: for messages on GPUs.
 
         Raises:
             RunError: a rank did not come within the group's timeout, or was lost. Then only `renew` helps.
         """
+        if on_cuda:
+            assert self._on_cuda is not None, "there is no NCCL here"
+            algorithm = self._on_cuda.planned.choose(0)
+            if algorithm is not None:
+                self._on_cuda.planned.build(algorithm)
+            return
         algorithm = self._allreduce.choose(0)
         if algorithm is not None:
             self._queue.run(lambda: self._build(algorithm))
@@ -168,7 +185,8 @@ class ProcessGroupTopotune(dist.ProcessGroup):
 
         The wrapped backend is left alone. The group runs nothing more until `renew`.
         """
-        self._allreduce.abort()
+        for part in self._parts():
+            part.abort()
 
     def renew(self) -> None:
         """New private connections and a new queue, after a call by an override failed; none may be running.
@@ -176,20 +194,41 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         All ranks do it, between the same calls. What the wrapped backend has in flight goes on.
         """
         self._queue.fail(RuntimeError(f"the {self._usage.kind} was renewed"))
-        self._allreduce.abort()
+        for part in self._parts():
+            part.abort()
         if self._queue.join(JOIN_TIMEOUT_S):
-            self._allreduce.close()
+            self._close_parts()
         self._renewals += 1
         before, self._allreduce = self._allreduce, self._new_allreduce()
+        self._on_cuda = self._new_on_cuda()
         self._queue = FirstInFirstOut(self._usage.kind)
         if self.agreement is not None:
             self.set_agreement(self.agreement)
-        self._allreduce.override, self._allreduce.call_limit = before.override, before.call_limit
-        self._allreduce.rank_order, self._allreduce.wait_limit = before.rank_order, before.wait_limit
+        self.override, self.call_limit = before.override, before.call_limit
+        self.rank_order, self.wait_limit = before.rank_order, before.wait_limit
 
     def _new_allreduce(self) -> PlannedAllreduce:
         store = PrefixStore(f"planned {self._renewals}", self.private_store)
         return PlannedAllreduce(store, self.rank(), self.size(), timeout=self._group_timeout)
+
+    def _new_on_cuda(self) -> OnStream | None:
+        """The part for messages on GPUs; None where no NCCL is wrapped."""
+        if self._wrapped_names.get("cuda") != "nccl":
+            return None
+        store = PrefixStore(f"planned on CUDA {self._renewals}", self.private_store)
+        return OnStream(
+            PlannedAllreduce(
+                store, self.rank(), self.size(), timeout=self._group_timeout, connect=NcclCommunicator
+            )
+        )
+
+    def _parts(self) -> tuple[PlannedAllreduce, ...]:
+        """The algorithms for messages on CPUs and, where NCCL is wrapped, those for messages on GPUs."""
+        return (self._allreduce,) if self._on_cuda is None else (self._allreduce, self._on_cuda.planned)
+
+    def _close_parts(self) -> None:
+        for part in self._parts():
+            part.close()
 
     @property
     def calls(self) -> Counter[tuple[str, str]]:
@@ -199,13 +238,20 @@ class ProcessGroupTopotune(dist.ProcessGroup):
     def set_agreement(self, agreement: Agreement) -> None:
         """Take what the ranks have agreed on; once, when the group is made."""
         self.agreement = agreement
-        if agreement.plan is None or agreement.plan.fingerprint.hard.backend != self._wrapped_names["cpu"]:
+        if agreement.plan is None:
+            return
+        backend = agreement.plan.fingerprint.hard.backend
+        if backend == self._wrapped_names["cpu"]:
+            part = self._allreduce
+        elif self._on_cuda is not None and backend == self._wrapped_names["cuda"]:
+            part = self._on_cuda.planned
+        else:
             return
         group = find_group(agreement.plan, agreement.shape())
         if group is not None and group.allreduce is not None:
             self._usage.planned = True
-            self._allreduce.set_table(group.allreduce, agreement.plan.rank_order)
-            if self.size() > 1 and watching():
+            part.set_table(group.allreduce, agreement.plan.rank_order)
+            if part is self._allreduce and self.size() > 1 and watching():
                 self._watch({"allreduce": group.allreduce})
 
     def _watch(self, tables: Mapping[str, Sequence[Row]]) -> None:
@@ -227,9 +273,13 @@ class ProcessGroupTopotune(dist.ProcessGroup):
             tensors = [tensors]
         if self._plans_cpu is None:
             self._read_config()
-        if len(tensors) != 1 or not self._plans_cpu:
+        if len(tensors) != 1:
             return self._forward(_ALLREDUCE, tensors, options)
         tensor = tensors[0]
+        if tensor.is_cuda:
+            return self._allreduce_on_cuda(tensor, tensors, options)
+        if not self._plans_cpu:
+            return self._forward(_ALLREDUCE, tensors, options)
         algorithm = self._choose(tensor)
         is_dense = tensor.layout is torch.strided and tensor.is_contiguous()
         if (algorithm is None and is_dense) or not is_plain(tensor):
@@ -253,6 +303,20 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         if algorithm is None or self._drift is None or not algorithm.of_plan:
             return algorithm
         return None if self._drift.has_fallen(("allreduce", num_bytes, tensor.dtype)) else algorithm
+
+    def _allreduce_on_cuda(self, tensor: torch.Tensor, tensors: Any, options: Any) -> Any:
+        """By the plan's algorithm on a stream of the group's, without a wait of the host; or forwarded."""
+        work = None
+        if self._on_cuda is not None and self._plans_cuda and is_plain(tensor, "cuda"):
+            algorithm = self._on_cuda.planned.choose(tensor.numel() * tensor.element_size())
+            if algorithm is not None and tensor.is_contiguous():
+                work = self._on_cuda.allreduce(algorithm, tensor, options.reduceOp.op)
+        if work is None:
+            return self._forward(_ALLREDUCE, tensors, options)
+        self._usage.count("allreduce", algorithm.name)
+        if not options.asyncOp:
+            work.wait()
+        return work
 
     def _reduce(
         self, algorithm: Algorithm | None, tensor: torch.Tensor, options: Any, before: Sequence[Any]
@@ -320,6 +384,13 @@ class ProcessGroupTopotune(dist.ProcessGroup):
                 call, partial(forward, *args, **kwargs), _is_async(call, args, kwargs)
             )
         self._usage.straight[call.collective] += 1
+        if (
+            self._on_cuda is not None
+            and self._on_cuda.planned.active
+            and call.way != "direct"
+            and not _is_on_cpu(args, kwargs)
+        ):
+            return self._on_cuda.forward(partial(forward, *args, **kwargs))
         if is_ordered and self._allreduce.active and _is_async(call, args, kwargs):
             self._remember(work := forward(*args, **kwargs))
             return work
@@ -403,7 +474,8 @@ class ProcessGroupTopotune(dist.ProcessGroup):
     def abort(self) -> None:
         """End what runs here, fail what waits, join the queue's thread. Peers that wait for us fail too."""
         self._queue.fail(RuntimeError(f"the {self._usage.kind} was aborted"))
-        self._allreduce.abort()
+        for part in self._parts():
+            part.abort()
         self.wrapped.abort()
         self._end()
 
@@ -429,7 +501,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         # A collective of the wrapped backend cannot be interrupted: its own timeout ends it, and then the
         # thread.
         if self._queue.join(JOIN_TIMEOUT_S):
-            self._allreduce.close()
+            self._close_parts()
         self._in_flight.clear()
         if self._drift is not None:
             RECORD.close(self._drift)
@@ -463,6 +535,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
                     hint="make a group of its own for that device",
                 )
         self._plans_cpu = named.get("cpu") == "topotune"
+        self._plans_cuda = named.get("cuda", named.get("cpu")) == "topotune"
 
 
 def kind_of_group(size: int) -> str:
@@ -498,11 +571,11 @@ def _options(*args: Any, **kwargs: Any) -> AllreduceOptions:
     return options
 
 
-def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether it is numbers in CPU memory, and no subclass that stands for something else."""
+def is_plain(tensor: torch.Tensor, device_type: str = "cpu") -> bool:
+    """Whether it is numbers in memory of this kind, and no subclass that stands for something else."""
     return (
         type(tensor) in _TENSOR_TYPES
-        and tensor.is_cpu
+        and tensor.device.type == device_type
         and tensor.layout is torch.strided
         and not tensor.is_quantized
         and tensor.numel() > 0

@@ -15,6 +15,8 @@ DEFAULT_BUDGET_S: Final = 60.0
 DEFAULT_MIN_GAIN: Final = 0.02
 DEFAULT_SIZES: Final = parse_sizes("1K:64M:4")
 _LARGEST_BYTES: Final = 4096 * MIB
+BACKENDS: Final = ("gloo", "nccl")
+"""The collective libraries that can be tuned."""
 COMPUTES: Final = ("matmul", "sleep")
 """What an emulated backward does on the job's threads: multiply matrices, or wait."""
 
@@ -90,7 +92,7 @@ class TuneOptions:
         min_gain: a row departs from the default only where the ratio's interval lies above 1 + this; within
             [0, 10].
         seed: of every random choice.
-        backend: the collective library of the job; gloo is the one that can be tuned.
+        backend: the collective library of the job: gloo, or nccl with one GPU for each rank.
         journal_path: where the journal is written (by rank 0); None keeps none.
         resume: whether to go on with the run whose journal stands there.
         step: the training step to choose buckets for; None chooses none.
@@ -121,9 +123,12 @@ class TuneOptions:
                 "--resume needs the plan's name, beside which the journal stands",
                 hint="topotune tune --resume -o plan.json",
             )
-        if self.backend != "gloo":
+        if self.backend not in BACKENDS:
+            raise UsageError(f"backend {self.backend!r} is neither {' nor '.join(BACKENDS)}")
+        if self.backend != "gloo" and self.step is not None:
             raise UsageError(
-                f"backend {self.backend!r} cannot be tuned: its calls are passed through", hint="tune gloo"
+                "a training step is emulated on CPUs alone: bucket sizes cannot be chosen for GPUs yet",
+                hint="leave --gradients, --params and --backward out",
             )
 
     @classmethod

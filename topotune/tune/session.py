@@ -5,11 +5,13 @@ rank 0 alone decides, and tells the others what to run. Payloads and results are
 """
 
 import platform
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -46,7 +48,10 @@ from topotune.train.agreement import shape_of
 from topotune.tune.arrangement import Arrangement
 from topotune.tune.compare import compare_plan, comparison_to_document
 from topotune.tune.decide import Limit
+from topotune.tune.gpu_station import GpuStation, NcclEngine, log_to
 from topotune.tune.journal import ENDED
+from topotune.tune.nccl_place import combined_place, local_nccl_facts, nccl_candidates
+from topotune.tune.nccl_settings import NcclPlace, why_no_settings
 from topotune.tune.opening import Record
 from topotune.tune.options import CompareOptions, TuneOptions
 from topotune.tune.pipeline import Choice, choose_rows
@@ -64,6 +69,7 @@ _FLOWS_SHARE, _FLOWS_MOST_S = 0.05, 6.0
 _FRESH_SHARE, _FRESH_MOST_S = 0.12, 8.0
 """The same for flows between three nodes or more; fresh ones run only where the first ones look odd."""
 
+_NO_BOUND_ON_GPUS: Final = Limit(no_bound_reason="the links between GPUs were not measured by this run")
 _ONE_RANK: Final = Limit(no_bound_reason="a single rank exchanges nothing")
 
 
@@ -98,11 +104,12 @@ def tune_worker(
     # The journal is closed last: what was lost is noted in it while the world is left.
     with (
         ExitStack() as stack,
-        joined_world(None, on_network, say) as world,
+        _nccl_log(options) as log,
+        joined_world(None, on_network, say, options.backend) as world,
         closing(_step_ranks(world)) as steps,
     ):
         started_s = time.perf_counter()
-        plan = _tune(world, steps, options, started_s, on_progress, on_note, stack)
+        plan = _tune(world, steps, options, started_s, on_progress, on_note, stack, log)
     return None if plan is None else plan_to_document(plan)
 
 
@@ -137,6 +144,12 @@ def compare_worker(
         if agreement.plan is None:
             raise UsageError(
                 agreement.outcome, hint="topotune tune makes a plan for the cluster as it is now"
+            )
+        if agreement.plan.fingerprint.hard.backend != "gloo":
+            raise UsageError(
+                f"{options.plan_path} is for {agreement.plan.fingerprint.hard.backend}, and plans are "
+                "compared on gloo alone",
+                hint="the plan's own evidence says what was measured: topotune show",
             )
         table = find_group(agreement.plan, agreement.shape())
         rows = () if table is None or table.allreduce is None else table.allreduce
@@ -179,10 +192,12 @@ def _tune(
     on_progress: OnProgress,
     on_note: Callable[[str], None],
     stack: ExitStack,
+    log: Path | None,
 ) -> Plan | None:
     report = on_progress if world.rank == 0 else lambda _progress: None
     messages = Messages(world.private.group)
-    facts = messages.gather(asdict(local_facts(options.backend)))
+    device_type = "cpu" if log is None else "cuda"
+    facts = messages.gather(asdict(local_facts(options.backend, device_type)))
     fingerprint = combine_facts([RankFacts(**fact) for fact in facts], world.nodes.node_of_rank)
     numa_of_rank = messages.gather(own_numa_node())
     header = {
@@ -197,8 +212,15 @@ def _tune(
         return record.plan
     if journal is not None:
         world.watch.on_loss(lambda loss: journal.note("lost", loss.to_json()))
-    model, warnings = _link_model(world, options, started_s, report, record)
-    station = _station(world, steps)
+    place, model = None, None
+    station: Station
+    if log is None:
+        model, warnings = _link_model(world, options, started_s, report, record)
+        station = _station(world, steps)
+    else:
+        place = combined_place(messages.gather(local_nccl_facts()), world.nodes.node_of_rank)
+        warnings = _warnings_of(place)
+        station = stack.enter_context(closing(_gpu_station(world, place, log)))
     if world.rank != 0:
         _follow(world, station)
         return None
@@ -214,9 +236,9 @@ def _tune(
         choice = choose_rows(
             sampling,
             options if gradients is None else replace(options, budget_s=ROWS_SHARE * options.budget_s),
-            arrangement.candidates(),
+            arrangement.candidates() if place is None else nccl_candidates(place, world.nodes.node_of_rank),
             predicted_s=arrangement.predictor(options.sizes),
-            limit=_limit(model),
+            limit=_limit(model) if place is None or world.num_ranks == 1 else _NO_BOUND_ON_GPUS,
             job_bytes=()
             if gradients is None
             else layout_of(gradients.gradients, assign_buckets(gradients.gradients, limits_of(None))),
@@ -269,6 +291,30 @@ def _station(world: World, steps: StepRanks) -> Station:
     )
     station.serve("step", steps.do)
     return station
+
+
+@contextmanager
+def _nccl_log(options: TuneOptions) -> Iterator[Path | None]:
+    """Have NCCL log what it runs into a file of this rank's, which is gone afterwards; None for gloo."""
+    if options.backend != "nccl":
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="topotune-nccl-") as folder:
+        path = Path(folder) / "log"
+        log_to(path)
+        yield path
+
+
+def _gpu_station(world: World, place: NcclPlace, log: Path) -> GpuStation:
+    engine = NcclEngine(world.private, place, log)
+    nodes = world.nodes.node_of_rank
+    return GpuStation(world.planned, world.raw, world.private, nodes, world.fresh_raw, engine=engine)
+
+
+def _warnings_of(place: NcclPlace) -> tuple[str, ...]:
+    """Why none of NCCL's settings is tried, where that is so."""
+    why = why_no_settings(place)
+    return () if why is None or place.num_nodes * place.ranks_per_node == 1 else (why,)
 
 
 def _step_ranks(world: World) -> StepRanks:

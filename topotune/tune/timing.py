@@ -30,6 +30,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -40,6 +41,7 @@ from topotune.errors import TopotuneError, WrongResultError, error_from_json, er
 from topotune.execute import Communicator, check_exact
 from topotune.links.clock import SynchronizedClock
 from topotune.links.messages import Messages
+from topotune.plan.nccl import NCCL
 from topotune.schedule.model import Params
 from topotune.train.process_group import ProcessGroupTopotune
 from topotune.tune.calls import Calls
@@ -82,10 +84,13 @@ class Station:
 
     Args:
         planned: the ``topotune`` group of all ranks.
-        raw: a gloo group of the same ranks.
+        raw: a group of the same ranks on the library that is tuned.
         private: for commands, clocks and results; nobody else's.
         node_of_rank: verified node numbers.
-        fresh_raw: makes one more gloo group of the same ranks; collective.
+        fresh_raw: makes one more group of the same ranks, like ``raw``; collective.
+
+    Attributes:
+        device: where messages are.
     """
 
     def __init__(
@@ -98,6 +103,7 @@ class Station:
     ) -> None:
         self.messages = Messages(private.group)
         self.clock = SynchronizedClock(private.group, node_of_rank=node_of_rank)
+        self.device = torch.device("cpu")
         self._planned = planned
         self._first_raw = self._raw = raw
         self._fresh_raw = fresh_raw
@@ -171,8 +177,7 @@ class Station:
         """New connections for the default and for candidates; the first raw group stays: others hold it."""
         gone = [group for group in (self._raw, self._twin) if group not in (None, self._first_raw)]
         self._raw, self._twin = self._fresh_raw(), None
-        self._planned.renew()
-        self._built.clear()
+        self._renew_planned()
         for group in gone:
             dist.destroy_process_group(group)
 
@@ -181,7 +186,7 @@ class Station:
         calls = Calls(self._planned)
         self._build((arm,), (limit_s,), calls)
         self._choose(arm, limit_s)
-        dispatch = _ThroughDispatch(self._planned, arm, limit_s, self._private, calls)
+        dispatch = _ThroughDispatch(arm, limit_s, self._private, calls, self._reduce)
         problem = None
         try:
             check_exact(dispatch, message_bytes)
@@ -191,7 +196,8 @@ class Station:
         broken = self._settle(calls, [numbers[-2:] for numbers in by_rank])
         if broken is not None:
             return {"problem": None, "call_s": None, "broken": broken[1]}
-        if arm != PLANNED and self._planned.calls["allreduce", arm.algorithm] == before:
+        passes_by = (PLANNED.algorithm, NCCL)  # what the plan says, and NCCL's own: not counted by that name
+        if arm.algorithm not in passes_by and self._planned.calls["allreduce", arm.algorithm] == before:
             problem = f"it does not take messages of {format_bytes(message_bytes)}"
         call_s = min(max(call_s) for call_s in list(zip(*by_rank, strict=True))[:-2])
         return {"problem": problem, "call_s": call_s, "broken": None}
@@ -248,7 +254,7 @@ class Station:
         ]
         for arm, limit_s in missing:
             self._choose(arm, limit_s)
-            calls.make(arm, limit_s, self._planned.build_override)
+            calls.make(arm, limit_s, partial(self._build_arm, arm))
             self._built.add(arm)
         if missing:
             self.messages.barrier()
@@ -265,9 +271,16 @@ class Station:
             return None
         at, _, rank = min(failed)
         why = str(self.messages.gather(calls.why)[rank])
+        self._renew_planned()
+        return calls.arms[int(at) - 1], why
+
+    def _build_arm(self, arm: Candidate) -> None:
+        self._planned.build_override()
+
+    def _renew_planned(self) -> None:
+        """All private connections of candidates anew, as after one of their calls failed. Collective."""
         self._planned.renew()
         self._built.clear()
-        return calls.arms[int(at) - 1], why
 
     def _choose(self, arm: Candidate, limit_s: float | None) -> None:
         if arm in DEFAULTS:
@@ -276,12 +289,11 @@ class Station:
         self._planned.call_limit = None if limit_s is None else timedelta(seconds=limit_s)
 
     def _call(self, arm: Candidate, tensor: torch.Tensor, condition: Condition, batch: int) -> None:
-        group = self._group_of(arm)
         if condition == "idle":
-            dist.all_reduce(tensor, group=group)
+            self._start(arm, tensor, is_async=False)
             return
         backward = self._prepared(batch) if condition == "backward" else None
-        work = dist.all_reduce(tensor, group=group, async_op=True)
+        work = self._start(arm, tensor, is_async=True)
         if backward is not None:
             backward.run()
         else:
@@ -296,9 +308,16 @@ class Station:
             return self._twin
         return self._planned.wrapped if arm == WRAPPED else self._planned
 
+    def _start(self, arm: Candidate, tensor: torch.Tensor, *, is_async: bool) -> Any:
+        return dist.all_reduce(tensor, group=self._group_of(arm), async_op=is_async)
+
+    def _reduce(self, arm: Candidate, flat: torch.Tensor, op: Any) -> None:
+        """One call by an arm on numbers in the host's memory."""
+        dist.all_reduce(flat, op=op, group=self._planned)
+
     def _prepared(self, batch: int) -> Backward:
         if self._backward is None or self._backward[0] != batch:
-            self._backward = (batch, Backward(batch))
+            self._backward = (batch, Backward(batch, self.device))
         return self._backward[1]
 
     def _buffer(self, message_bytes: int) -> torch.Tensor:
@@ -406,7 +425,7 @@ class TorchBench:
         if message_bytes not in self._batches:
             default_s = self._default_s.get(message_bytes, _SHORTEST_BACKWARD_S)
             target_s = min(_LONGEST_BACKWARD_S, max(_SHORTEST_BACKWARD_S, default_s))
-            self._batches[message_bytes] = batch_for(target_s)
+            self._batches[message_bytes] = batch_for(target_s, self._station.device)
         return self._batches[message_bytes]
 
 
@@ -417,17 +436,17 @@ class _ThroughDispatch:
 
     def __init__(
         self,
-        group: ProcessGroupTopotune,
         arm: Candidate,
         limit_s: float | None,
         communicator: Communicator,
         calls: Calls,
+        reduce: Callable[[Candidate, torch.Tensor, Any], None],
     ) -> None:
         self.algorithm = arm.algorithm
         self.params: Params = arm.params
         self.communicator = communicator
         self.calls_s: list[float] = []
-        self._group = group
+        self._reduce = reduce
         self._arm = arm
         self._limit_s = limit_s
         self._calls = calls
@@ -438,10 +457,6 @@ class _ThroughDispatch:
 
     def allreduce_(self, flat: torch.Tensor, op: Any = dist.ReduceOp.SUM) -> None:
         """Allreduce in place."""
-
-        def call() -> None:
-            dist.all_reduce(flat, op=op, group=self._group)
-
         began_s = time.perf_counter()
-        self._calls.make(self._arm, self._limit_s, call)
+        self._calls.make(self._arm, self._limit_s, lambda: self._reduce(self._arm, flat, op))
         self.calls_s.append(time.perf_counter() - began_s)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import torch
 
+_CPU: Final = torch.device("cpu")
 _WIDTH, _DEPTH = 256, 4
 _PROBE_BATCH: Final = 64
 _LARGEST_BATCH: Final = 16384
@@ -19,28 +20,31 @@ class Backward:
 
     Args:
         batch: rows of the input, >= 1.
+        device: that it runs on.
     """
 
-    def __init__(self, batch: int) -> None:
+    def __init__(self, batch: int, device: torch.device = _CPU) -> None:
         layers: list[torch.nn.Module] = []
         for _ in range(_DEPTH):
             layers += [torch.nn.Linear(_WIDTH, _WIDTH), torch.nn.ReLU()]
-        self._model = torch.nn.Sequential(*layers)
-        self._loss = self._model(torch.randn(batch, _WIDTH)).square().mean()
+        self._model = torch.nn.Sequential(*layers).to(device)
+        self._loss = self._model(torch.randn(batch, _WIDTH, device=device)).square().mean()
 
     def run(self) -> None:
         """One backward; the gradients add up, as over micro-batches."""
         self._loss.backward(retain_graph=True)
 
 
-def batch_for(target_s: float) -> int:
+def batch_for(target_s: float, device: torch.device = _CPU) -> int:
     """Batch with which a backward takes about ``target_s`` on this rank alone, within 1 and 16384."""
-    backward = Backward(_PROBE_BATCH)
+    backward = Backward(_PROBE_BATCH, device)
     backward.run()
     times_s = []
     for _ in range(_PROBES):
         start_s = time.perf_counter()
         backward.run()
+        if device.type == "cuda":
+            torch.cuda.current_stream(device).synchronize()
         times_s.append(time.perf_counter() - start_s)
     return max(1, min(_LARGEST_BATCH, round(_PROBE_BATCH * target_s / statistics.median(times_s))))
 

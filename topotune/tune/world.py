@@ -1,5 +1,6 @@
 """The ranks that tune and compare: their groups, who shares a node with whom, and what they are."""
 
+import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from topotune.errors import TopotuneError
 from topotune.execute import Communicator
 from topotune.execute.communicator import end_waits
 from topotune.interfaces.agreement import Network, join_network
+from topotune.links.own_gpu import take_own_gpu
 from topotune.links.same_node import NodeVerdict, same_node
 from topotune.liveness.loss import Loss
 from topotune.liveness.watch import Watch, watched_ranks
@@ -34,11 +36,12 @@ class World:
 
     Attributes:
         planned: the ``topotune`` group of all ranks, with the plan in use or none.
-        raw: a gloo group of the same ranks.
+        raw: a group of the same ranks on the library that is tuned: gloo, or nccl.
         private: gloo, for everything that is not timed.
         nodes: who shares a node with whom.
         network: the interfaces that the nodes use.
         watch: over all ranks; it ends this one's waits when another is lost.
+        backend: the library that is tuned.
     """
 
     planned: ProcessGroupTopotune
@@ -47,6 +50,7 @@ class World:
     nodes: NodeVerdict
     network: Network
     watch: Watch
+    backend: str
 
     @property
     def rank(self) -> int:
@@ -54,13 +58,17 @@ class World:
         return self.private.rank
 
     def fresh_raw(self) -> dist.ProcessGroup:
-        """One more gloo group of the same ranks; like the others it ends its waits on a loss. Collective."""
-        group = dist.new_group(backend="gloo", timeout=_TIMEOUT)
+        """One more raw group of the same ranks; like the others it ends its waits on a loss. Collective."""
+        group: dist.ProcessGroup = dist.new_group(backend=self.backend, timeout=_TIMEOUT)
         known = weakref.ref(group)
 
         def end(_loss: Loss) -> None:
-            if (standing := known()) is not None:
+            if (standing := known()) is None:
+                return
+            if self.backend == "gloo":
                 end_waits(standing)
+            else:
+                standing.abort()
 
         self.watch.on_loss(end)
         return group
@@ -76,6 +84,7 @@ def joined_world(
     plan_path: str | None,
     on_network: Callable[[str], None] = lambda line: None,
     say: Callable[[TopotuneError], None] = lambda _error: None,
+    backend: str = "gloo",
 ) -> Iterator[World]:
     """Join all ranks, in the environment that torchrun gives, and watch over them.
 
@@ -84,11 +93,15 @@ def joined_world(
         on_network: called on rank 0 with each line about the network interfaces that the nodes use.
         say: gets the error of a lost rank where this process is ended because it waits for that rank in a
             native call that nothing ends.
+        backend: the library that is tuned; with nccl each rank takes the GPU of its number on its node.
 
     Raises:
+        UsageError: there is no NCCL, or no GPU for this rank.
         RankFailedError: on leaving the block, in place of what failed: a rank or node was lost.
         RunError: the ranks did not come together.
     """
+    if backend == "nccl":
+        take_own_gpu(os.environ)
     with watched_ranks(timeout=_TIMEOUT, say=say) as (store, rank, size, watch):
         network = join_network(_TIMEOUT)
         for line in network.lines:
@@ -103,11 +116,14 @@ def joined_world(
         planned = dist.group.WORLD
         assert isinstance(planned, ProcessGroupTopotune)
         planned.wait_limit = _WAIT_LIMIT
-        raw = dist.new_group(backend="gloo", timeout=_TIMEOUT)
+        raw = dist.new_group(backend=backend, timeout=_TIMEOUT)
         with Communicator(planned.private_store, rank, size, name="tuning", timeout=_TIMEOUT) as private:
             watch.on_loss(lambda _loss: planned.stop_planned())
-            watch.on_loss(lambda _loss: end_waits(raw))
-            watch.on_loss(lambda _loss: end_waits(planned.wrapped))
+            if backend == "gloo":
+                watch.on_loss(lambda _loss: end_waits(raw))
+                watch.on_loss(lambda _loss: end_waits(planned.wrapped))
+            else:
+                watch.on_loss(lambda _loss: raw.abort())
             watch.on_loss(lambda _loss: private.abort())
             yield World(
                 planned=planned,
@@ -116,5 +132,6 @@ def joined_world(
                 nodes=same_node(private.group),
                 network=network,
                 watch=watch,
+                backend=backend,
             )
         dist.destroy_process_group()

@@ -13,6 +13,7 @@ MODULES: Final[Mapping[str, str]] = {
     "horovod-env": "horovod_env",
     "deepspeed": "deepspeed",
     "megatron": "megatron",
+    "megatron-nccl": "megatron_nccl",
     "accelerate": "accelerate",
     "sagemaker": "sagemaker",
     "azureml": "azureml",

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import yaml
 
-from topotune.documents import MAX_TEXT, Value, document_text, parse_json
+from topotune.documents import MAX_INTEGER, MAX_TEXT, Value, document_text, parse_json
 from topotune.errors import InputFileError
 from topotune.topology.formats.yaml_tree import parse_yaml
 
@@ -99,7 +99,7 @@ def read_variables(text: str, source: str) -> dict[str, str]:
     return variables
 
 
-def number_of(value: Value, minimum: int = 0) -> int:
+def number_of(value: Value, minimum: int = 0, maximum: int = MAX_INTEGER) -> int:
     """The whole number that a text of `read_yaml` is.
 
     Raises:
@@ -108,4 +108,4 @@ def number_of(value: Value, minimum: int = 0) -> int:
     text = value.text(max_length=20)
     if not (text.isascii() and text.isdigit()):
         value.fail(f"is {text!r}, not a whole number")
-    return Value(int(text), value.place, value.source, value.error).integer(minimum)
+    return Value(int(text), value.place, value.source, value.error).integer(minimum, maximum)

@@ -3,7 +3,7 @@
 ``--ddp-bucket-size`` counts parameters. Megatron keeps gradients in fp32 with ``--bf16`` and in fp16 with
 ``--fp16`` unless told otherwise, so one parameter is taken for 4 bytes. The flag acts only beside
 ``--overlap-grad-reduce`` (without it there is one bucket) and excludes ``--ddp-num-buckets``; both stay the
-user's. A communicator configuration (CTAs of each group) is not written: a plan holds no measurement of it.
+user's. Channels of NCCL's groups are a file of their own (`topotune.plan.exports.megatron_nccl`).
 """
 
 import re

@@ -1,0 +1,130 @@
+"""A plan's algorithms for messages on GPUs: ordered by streams, without a wait of the host.
+
+Theory of operation. A call is put on a stream of the group's own, behind what the caller's stream holds so
+far, and returns. Whoever waits for it makes his stream wait for an event. Nothing on this way waits for the
+device, so the caller goes on, and all of it can be captured in a CUDA graph, once each algorithm has run
+outside of one: the first call connects.
+
+NCCL's kernels occupy the device while they wait for those of other ranks. Two of them that ran in different
+orders on two devices could wait for each other for ever. So all of a group's collectives on the device, the
+plan's and the wrapped backend's, are one sequence: each waits, on the device, for the one before.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import Work
+from torch.futures import Future
+
+from topotune.train.allreduce import Algorithm, PlannedAllreduce
+
+_NO_TIMEOUT = timedelta(0)
+
+
+class StreamedWork(Work):
+    """A collective that stands on a stream; waiting for it is up to the stream that waits.
+
+    Args:
+        tensors: its outputs.
+        end: recorded behind it.
+        stream: that it stands on.
+    """
+
+    def __init__(self, tensors: list[torch.Tensor], end: torch.cuda.Event, stream: torch.cuda.Stream) -> None:
+        super().__init__()
+        self._tensors = tensors
+        self._end = end
+        self._future: Future[Any] = Future(devices=[stream.device])
+        with torch.cuda.stream(stream):
+            self._future.set_result(tensors)
+
+    def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
+        """Make the current stream wait; the host does not. The group's watchdog ends what never ends."""
+        torch.cuda.current_stream(self._tensors[0].device).wait_event(self._end)
+        return True
+
+    def synchronize(self) -> None:
+        """The same as `wait`."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Whether the device is done with it."""
+        return bool(self._end.query())
+
+    def is_success(self) -> bool:
+        """The same: what fails on the device ends the process, as torch's own NCCL groups do."""
+        return self.is_completed()
+
+    def exception(self) -> BaseException | None:
+        """None: see `is_success`."""
+        return None
+
+    def result(self) -> list[torch.Tensor]:
+        """The tensors that hold the result, for streams that waited."""
+        return self._tensors
+
+    def get_future(self) -> Future[Any]:
+        """A future of the tensors; callbacks run on streams that wait for it."""
+        return self._future
+
+
+class OnStream:
+    """The CUDA part of one group.
+
+    Args:
+        planned: its algorithms, on NCCL.
+    """
+
+    def __init__(self, planned: PlannedAllreduce) -> None:
+        self.planned = planned
+        self._stream: torch.cuda.Stream | None = None
+        self._last: torch.cuda.Event | None = None
+        self._in_flight: deque[Any] = deque()
+
+    def allreduce(self, algorithm: Algorithm, tensor: torch.Tensor, op: Any) -> StreamedWork | None:
+        """Put an allreduce in place on the stream.
+
+        Args:
+            algorithm: of `planned`.
+            tensor: on this process's GPU, contiguous.
+            op: a ``dist.ReduceOp.RedOpType``.
+
+        Returns:
+            its work; None, with nothing done, where the algorithm does not take this dtype, op or size.
+
+        Raises:
+            RunError: ranks could not be joined.
+        """
+        flat = tensor.detach().view(-1)
+        self.planned.build(algorithm)
+        if not self.planned.serves(algorithm, flat, op):
+            return None
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(tensor.device)
+        stream = self._stream
+        stream.wait_stream(torch.cuda.current_stream(tensor.device))
+        with torch.cuda.stream(stream):
+            while self._in_flight:
+                self._in_flight.popleft().wait()
+            self.planned.run(algorithm, flat, op)
+            end = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            end.record(stream)
+        # The caller may drop the tensor at once: its memory is not given away before the stream is done.
+        tensor.record_stream(stream)
+        self._last = end
+        return StreamedWork([tensor], end, stream)
+
+    def forward(self, call: Callable[[], Any]) -> Any:
+        """A call of the wrapped backend in its turn: behind the plan's last, before the plan's next."""
+        if self._last is not None:
+            torch.cuda.current_stream().wait_event(self._last)
+            self._last = None
+        work = call()
+        while self._in_flight and self._in_flight[0].is_completed():
+            self._in_flight.popleft()
+        if work is not None:
+            self._in_flight.append(work)
+        return work
