@@ -8,6 +8,7 @@ import os
 import secrets
 import stat
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from topotune.documents import MAX_DOCUMENT_BYTES, parse_json
@@ -53,11 +54,16 @@ def check_writable(path: str | os.PathLike[str], *, force: bool = False, renews:
 
 
 def write_whole(
-    path: str | os.PathLike[str], data: bytes, *, force: bool = False, renews: str | None = None
+    path: str | os.PathLike[str],
+    data: bytes | Iterable[bytes],
+    *,
+    force: bool = False,
+    renews: str | None = None,
 ) -> None:
     """Write a file whole or not at all; arguments and refusals as in `check_writable`.
 
-    A new file has the permissions that the umask leaves; a replaced one keeps its own.
+    ``data`` may come in blocks, which are made while the file is written. A new file has the permissions that
+    the umask leaves; a replaced one keeps its own.
 
     Raises:
         OutputFileError: refused, or the disk would not take it; what stood there before still does.
@@ -70,7 +76,7 @@ def write_whole(
             with os.fdopen(descriptor, "wb") as file:
                 if target.exists():
                     os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
-                file.write(data)
+                file.writelines((data,) if isinstance(data, bytes) else data)
                 file.flush()
                 os.fsync(descriptor)
             temporary.replace(target)
@@ -107,7 +113,9 @@ def _is_document(target: Path, schema: str) -> bool:
     """Whether a file is a document of this kind, of whatever version and contents."""
     try:
         if target.stat().st_size > MAX_DOCUMENT_BYTES:
-            return False
+            # Of ours only what is written in blocks, with the schema first, is so large.
+            with open(target, "rb") as file:
+                return file.read(200).split(b",")[0].split() == [b"{", b'"schema":', f'"{schema}"'.encode()]
         document = parse_json(target.read_bytes(), str(target)).raw
     except (OSError, InputFileError):
         return False

@@ -85,8 +85,8 @@ def test_a_schedule_that_is_no_allreduce_is_never_handed_out(monkeypatch):
         ),
         ("ring", {"speed": 1}, 4, "ring takes no param 'speed'; it takes channels, pieces"),
         ("halving_doubling", {"pieces": 1}, 4, "halving_doubling takes no param 'pieces'; it takes none"),
-        ("ring", {}, 0, "schedules are built for 1 to 512 ranks, not 0"),
-        ("ring", {}, 513, "schedules are built for 1 to 512 ranks, not 513"),
+        ("ring", {}, 0, "schedules are built for 1 to 2048 ranks, not 0"),
+        ("ring", {}, 2049, "schedules are built for 1 to 2048 ranks, not 2049"),
         (
             "hierarchical",
             {"groups": [[0], [1]]},

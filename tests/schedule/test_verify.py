@@ -1,3 +1,4 @@
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -11,12 +12,14 @@ from topotune.schedule import (
     REDUCE,
     Schedule,
     double_binary_tree,
+    hierarchical,
     interpret,
     recursive_doubling,
     ring,
     verify,
 )
 
+verifying = sys.modules["topotune.schedule.verify"]  # its function has the same name
 COLUMNS = ("step", "channel", "src", "dst", "chunk", "op")
 
 
@@ -250,3 +253,38 @@ def test_a_ring_of_512_ranks_is_verified_whole():
     schedule = ring(512)
     assert schedule.num_transfers == 512 * 2 * 511
     assert verify(schedule) == ()
+
+
+@pytest.mark.parametrize("block_bytes", [8, 64, 2**28])
+def test_chunks_in_several_blocks_are_proven_like_all_at_once(monkeypatch, block_bytes):
+    monkeypatch.setattr(verifying, "_BLOCK_BYTES", block_bytes)
+    whole = hierarchical([[0, 1, 2], [3, 4, 5]], pieces=3)
+    assert verify(whole) == ()
+    op = whole.op.copy()
+    row = int(np.flatnonzero(op == REDUCE)[-1])
+    op[row] = COPY
+    (found,) = verify(replace(whole, op=op))
+    assert found.code == "missing"
+    assert f"chunk {whole.chunk[row]} without" in found.message
+    assert "cases in all: 6)" in found.message
+
+
+def test_equal_trees_that_are_built_in_different_steps_are_one():
+    rows = [
+        (0, 0, 2, 3, 0, REDUCE),
+        (1, 0, 1, 2, 0, COPY),
+        (2, 0, 0, 1, 0, REDUCE),
+        (3, 0, 2, 0, 0, REDUCE),
+        (4, 0, 3, 0, 0, REDUCE),
+        (5, 0, 3, 1, 0, REDUCE),
+        (6, 0, 0, 2, 0, COPY),
+        (7, 0, 0, 3, 0, COPY),
+    ]
+    assert verify(schedule_of(4, rows)) == ()
+
+
+def test_a_chunk_that_is_combined_without_end_is_refused(monkeypatch):
+    monkeypatch.setattr(verifying, "MAX_TREE_BYTES", 8)
+    (found,) = verify(recursive_doubling(4))
+    assert found.code == "size"
+    assert found.message == ("chunk 0 is combined 8 times, more than the 1 that are followed on 4 ranks")

@@ -305,10 +305,9 @@ def _simulate_network(
     as_json: bool,
 ) -> None:
     """All algorithms, one, or one schedule, on the links of a description."""
-    from topotune.documents import document_text
     from topotune.files import write_whole
     from topotune.report.simulation import describe_simulation
-    from topotune.schedule.document import read_schedule, to_document
+    from topotune.schedule.document import document_blocks, read_schedule
     from topotune.simulate.contenders import contender_of, contenders
     from topotune.simulate.routed_survey import curves, survey_network
 
@@ -340,8 +339,7 @@ def _simulate_network(
             raise UsageError(
                 f"--emit: {algorithm} on {network.num_ranks} ranks has too many transfers to write"
             )
-        data = document_text(to_document(best.schedule)).encode()
-        write_whole(emit, data, force=force, renews="topotune/schedule")
+        write_whole(emit, document_blocks(best.schedule), force=force, renews="topotune/schedule")
         print(f"written to {emit}", file=sys.stderr)
     say(result if as_json else describe_simulation(result), as_json)
 

@@ -15,6 +15,7 @@ from topotune.plan.grouping import (
     groups_problem,
     has_three_levels,
     nested,
+    num_folded,
     num_transfers,
     outer_groups,
     shown,
@@ -59,14 +60,19 @@ MAX_TREES: Final = 1024
 MAX_WEIGHT: Final = 2**20
 MAX_PIECES: Final = 1024
 MAX_SCHEDULE_RANKS: Final = 512
-"""Most ranks that a schedule is written out and proven for."""
+"""Most ranks that a job builds a schedule for: every rank does so by itself, before training."""
 
 MAX_TRANSFERS: Final = 2**22
 """Largest schedule that a plan may ask for, in transfers: about 100 MB of columns, built in seconds."""
 
 
 def check_params(
-    algorithm: str, params: Mapping[str, Any], num_ranks: int, *, most_transfers: int = MAX_TRANSFERS
+    algorithm: str,
+    params: Mapping[str, Any],
+    num_ranks: int,
+    *,
+    most_transfers: int = MAX_TRANSFERS,
+    most_ranks: int = MAX_SCHEDULE_RANKS,
 ) -> str | None:
     """What is wrong with the parameters of an algorithm on ``num_ranks`` ranks, in words; None if nothing is.
 
@@ -77,6 +83,7 @@ def check_params(
         params: anything that stands beside it.
         num_ranks: that take part.
         most_transfers: that the schedule may have, where there is one.
+        most_ranks: that it may be for.
     """
     rules = _RULES.get(algorithm)
     if rules is None:
@@ -103,8 +110,8 @@ def check_params(
         if problem:
             return problem
     of_schedule = _num_ranks_of_schedule(algorithm, params, num_ranks)
-    if of_schedule > MAX_SCHEDULE_RANKS:
-        return f"{algorithm} has a schedule of {of_schedule} ranks, more than {MAX_SCHEDULE_RANKS}"
+    if of_schedule > most_ranks:
+        return f"{algorithm} has a schedule of {of_schedule} ranks, more than {most_ranks}"
     transfers = _num_transfers(algorithm, params, num_ranks)
     if transfers > most_transfers:
         return f"{algorithm} on {num_ranks} ranks takes {transfers} transfers, more than {most_transfers}"
@@ -266,6 +273,10 @@ def _num_transfers(algorithm: str, params: Mapping[str, Any], num_ranks: int) ->
         return int(2 * (num_ranks - 1) * len(params.get("servers", range(num_ranks))))
     if algorithm in ("swing", "torus"):
         return int(4 * (num_ranks - 1) * num_ranks)
+    if algorithm == "halving_doubling":
+        return int(2 * (num_ranks - 1) * (num_ranks - num_folded(num_ranks)))
+    if algorithm in ("recursive_doubling", "bine"):
+        return int(num_ranks * num_ranks.bit_length())
     schedule = _hierarchy(algorithm, params)
     return 0 if schedule is None else num_transfers(*schedule)
 

@@ -8,7 +8,7 @@ from topotune.schedule.candidates import (
     shared_memory_candidates,
 )
 from topotune.schedule.catalog import build
-from topotune.schedule.document import from_document, read_schedule, to_document
+from topotune.schedule.document import document_blocks, from_document, read_schedule, to_document
 from topotune.schedule.doubling import halving_doubling, recursive_doubling
 from topotune.schedule.hierarchical import hierarchical
 from topotune.schedule.interpret import interpret
@@ -28,6 +28,7 @@ __all__ = [
     "Violation",
     "build",
     "candidates",
+    "document_blocks",
     "double_binary_tree",
     "from_document",
     "groupings",

@@ -1,5 +1,6 @@
 """From transfers as broadcastable arrays to the sorted, read-only columns of a Schedule."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,8 +11,11 @@ from topotune.errors import UsageError
 from topotune.schedule.model import IntColumn, Params, Schedule
 
 MAX_RANKS = 4096
+MAX_WRITTEN_RANKS = 2048
+"""Most that every algorithm is written out for: beyond, most of them have too many transfers."""
 MAX_PIECES = 1024
-MAX_TRANSFERS = 2**22
+MAX_TRANSFERS = 2**24
+"""Of one schedule: its columns take 400 MB. Two rings of 2,048 ranks, one each way, come to that."""
 
 IntArray = npt.NDArray[np.int64]
 
@@ -49,8 +53,9 @@ def assemble(
         for row, values in enumerate((step, channel, src, dst, chunk, op)):
             columns[row, at:end] = values.reshape(-1)
         at = end
-    step, channel, src, dst, chunk, _ = columns
-    columns = columns[:, np.lexsort((chunk, dst, src, step, channel))]
+    order = _order(columns)
+    for row in columns:  # one at a time: a second copy of all would double what this takes
+        row[:] = row[order]
     columns.setflags(write=False)
     return Schedule(
         algorithm=algorithm,
@@ -64,6 +69,19 @@ def assemble(
         chunk=_column(columns, 4),
         op=_column(columns, 5),
     )
+
+
+def _order(columns: IntColumn) -> IntArray:
+    """Of the rows, by (channel, step, src, dst, chunk); by one number each where that holds them all."""
+    step, channel, src, dst, chunk, _ = columns
+    ranges = [int(column.max(initial=0)) + 1 for column in (channel, step, src, dst, chunk)]
+    if math.prod(ranges) > 2**63 - 1:
+        return np.lexsort((chunk, dst, src, step, channel))
+    key: IntArray = np.zeros(columns.shape[1], dtype=np.int64)
+    for column, span in zip((channel, step, src, dst, chunk), ranges, strict=True):
+        key *= span
+        key += column
+    return np.argsort(key, kind="stable")
 
 
 def _column(columns: IntColumn, row: int) -> IntColumn:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from topotune.errors import UsageError, WrongResultError
 from topotune.plan.algorithms import MAX_SCHEDULE_RANKS, check_params
+from topotune.schedule.assemble import MAX_TRANSFERS, MAX_WRITTEN_RANKS
 from topotune.schedule.doubling import halving_doubling, recursive_doubling
 from topotune.schedule.forest import forest
 from topotune.schedule.hierarchical import check_groups, hierarchical
@@ -32,12 +33,12 @@ PARAMS_OF_ALGORITHM: Final[dict[str, frozenset[str]]] = {
 
 
 def build(algorithm: str, params: Params, num_ranks: int) -> Schedule:
-    """The schedule of that name, verified; equal calls get the same object.
+    """The schedule of that name, verified; equal calls get the same object, up to 512 ranks.
 
     Args:
         algorithm: a key of ``PARAMS_OF_ALGORITHM``.
         params: those of its generator; one that is absent has the generator's default.
-        num_ranks: 1 to 512.
+        num_ranks: 1 to 2048.
 
     Raises:
         UsageError: no such algorithm, a param it does not take, or a value out of range.
@@ -52,17 +53,18 @@ def build(algorithm: str, params: Params, num_ranks: int) -> Schedule:
     if (
         not isinstance(num_ranks, int)
         or isinstance(num_ranks, bool)
-        or not 1 <= num_ranks <= MAX_SCHEDULE_RANKS
+        or not 1 <= num_ranks <= MAX_WRITTEN_RANKS
     ):
-        raise UsageError(f"schedules are built for 1 to {MAX_SCHEDULE_RANKS} ranks, not {num_ranks!r:.100}")
+        raise UsageError(f"schedules are built for 1 to {MAX_WRITTEN_RANKS} ranks, not {num_ranks!r:.100}")
     try:
         key = json.dumps(dict(params), sort_keys=True)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{algorithm}: params cannot be read: {error}") from error
-    return _build_verified(algorithm, key, num_ranks)
+    # Larger ones are not kept: sixty of them would fill the memory.
+    make = _kept if num_ranks <= MAX_SCHEDULE_RANKS else _build_verified
+    return make(algorithm, key, num_ranks)
 
 
-@lru_cache(maxsize=64)
 def _build_verified(algorithm: str, params_text: str, num_ranks: int) -> Schedule:
     schedule = _generate(algorithm, json.loads(params_text), num_ranks)
     violations = verify(schedule)
@@ -70,6 +72,9 @@ def _build_verified(algorithm: str, params_text: str, num_ranks: int) -> Schedul
         text = "; ".join(violation.message for violation in violations)
         raise WrongResultError(f"{algorithm} {params_text} for {num_ranks} ranks is no allreduce: {text}")
     return schedule
+
+
+_kept = lru_cache(maxsize=64)(_build_verified)
 
 
 def _generate(algorithm: str, params: dict[str, Any], num_ranks: int) -> Schedule:
@@ -90,7 +95,9 @@ def _generate(algorithm: str, params: dict[str, Any], num_ranks: int) -> Schedul
     if algorithm == "parameter_server":
         return parameter_server(num_ranks, **params)
     if algorithm == "forest":
-        problem = check_params(algorithm, params, num_ranks)
+        problem = check_params(
+            algorithm, params, num_ranks, most_transfers=MAX_TRANSFERS, most_ranks=MAX_WRITTEN_RANKS
+        )
         if problem:
             raise UsageError(f"forest: {problem}")
         return forest(**params)

@@ -1,29 +1,41 @@
 """Schedule ↔ JSON (``"schema": "topotune/schedule"``): columns stay columns. Reading verifies.
 
+A ring of 2,048 ranks has 50 million numbers, which as values of Python take gigabytes. So a file is
+written and read in blocks: columns that are long are cut out of its text first and read by themselves; what
+is left is read as any document is.
+
 | schema_version | change |
 | --- | --- |
 | 1 | first |
 """
 
+import json
 import os
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
 
-from topotune.documents import Migrations, Value, document_of, parse_json, read_bytes
+from topotune.documents import MAX_MEASUREMENT_BYTES, Migrations, Value, document_of, parse_json, read_bytes
+from topotune.errors import InputFileError
 from topotune.plan.algorithms import MAX_WEIGHT
 from topotune.plan.grouping import MAX_CHUNK_DENOMINATOR
 from topotune.schedule.assemble import MAX_RANKS, MAX_TRANSFERS
 from topotune.schedule.model import SCHEMA, SCHEMA_VERSION, IntColumn, ParamValue, Schedule
 from topotune.schedule.verify import MAX_CELLS, verify
 
-MAX_SCHEDULE_BYTES: Final = 256 * 2**20
+MAX_SCHEDULE_BYTES: Final = 512 * 2**20
 MAX_PARAMS: Final = 16
 
 MIGRATIONS: Final[Migrations] = {}
 """Older schema_version → what makes a document of the next version out of it; version 1 is the first."""
 
 _COLUMNS: Final = ("step", "channel", "src", "dst", "chunk", "op")
+_LONG_COLUMN: Final = re.compile(rb'"(step|channel|src|dst|chunk|op)"\s*:\s*\[([0-9,\s]{65536,})\]')
+"""A key outside of any text: inside one its quotes would have backslashes before them."""
+_NUMBERS_A_BLOCK: Final = 2**16
+_NUMBERS_A_LINE: Final = 32
 
 
 def to_document(schedule: Schedule) -> dict[str, Any]:
@@ -39,21 +51,104 @@ def to_document(schedule: Schedule) -> dict[str, Any]:
     }
 
 
+def document_blocks(schedule: Schedule) -> Iterator[bytes]:
+    """The text of `to_document`, in blocks of at most a megabyte or so; columns come last."""
+    heads = {
+        "schema": SCHEMA,
+        "schema_version": SCHEMA_VERSION,
+        "algorithm": schedule.algorithm,
+        "num_ranks": schedule.num_ranks,
+        "params": dict(schedule.params),
+    }
+    mark = "{"
+    for name, value in heads.items():
+        yield f'{mark}\n "{name}": {json.dumps(value, ensure_ascii=False, allow_nan=False)}'.encode()
+        mark = ","
+    bounds = np.asarray(schedule.chunk_bounds, dtype=np.int64)
+    for name, column in (("chunk_bounds", bounds), *((name, getattr(schedule, name)) for name in _COLUMNS)):
+        yield f',\n "{name}": ['.encode()
+        for begin in range(0, len(column), _NUMBERS_A_BLOCK):
+            numbers = list(map(str, column[begin : begin + _NUMBERS_A_BLOCK].tolist()))
+            lines = [
+                ", ".join(numbers[first : first + _NUMBERS_A_LINE])
+                for first in range(0, len(numbers), _NUMBERS_A_LINE)
+            ]
+            yield (("," if begin else "") + "\n  " + ",\n  ".join(lines)).encode()
+        yield b"\n ]"
+    yield b"\n}\n"
+
+
 def read_schedule(path: str | os.PathLike[str]) -> Schedule:
     """Read and verify a schedule from a JSON file.
 
     Raises:
         InputFileError: as `from_document`, or the file cannot be read or is no JSON.
     """
-    data = read_bytes(path, max_bytes=MAX_SCHEDULE_BYTES)
-    return from_document(parse_json(data, os.fspath(path), max_bytes=MAX_SCHEDULE_BYTES))
+    source = os.fspath(path)
+    rest, columns = _long_columns(read_bytes(path, max_bytes=MAX_SCHEDULE_BYTES), source)
+    if len(rest) > MAX_MEASUREMENT_BYTES:
+        raise InputFileError(
+            source,
+            f"has {len(rest)} bytes beside long columns of whole numbers, more than the"
+            f" {MAX_MEASUREMENT_BYTES} that a schedule may have",
+        )
+    value = parse_json(rest, source, max_bytes=MAX_MEASUREMENT_BYTES)
+    params = value.raw.get("params") if isinstance(value.raw, dict) else None
+    for name in columns:
+        if isinstance(params, dict) and name in params:
+            value.member("params").fail("stands for a column, and is no param", inside=name)
+    return from_document(value, columns)
 
 
-def from_document(value: Value) -> Schedule:
+def _long_columns(data: bytes, source: str) -> tuple[bytes, dict[str, IntColumn]]:
+    """The text with long columns emptied (its lines stay where they are), and what stood in them."""
+    found = list(_LONG_COLUMN.finditer(data))
+    if len({match[1] for match in found}) < len(found):
+        return data, {}  # the same key twice: the reader of documents says where
+    kept: list[bytes] = []
+    columns: dict[str, IntColumn] = {}
+    at = 0
+    for match in found:
+        begin, end = match.span(2)
+        name = match[1].decode()
+        columns[name] = _column(data, begin, end, name, source)
+        kept += [data[at:begin], b"\n" * data.count(b"\n", begin, end)]
+        at = end
+    return b"".join((*kept, data[at:])), columns
+
+
+def _column(data: bytes, begin: int, end: int, name: str, source: str) -> IntColumn:
+    """The numbers between two places of a text of digits, commas and space."""
+    count = data.count(b",", begin, end) + 1
+    if count > MAX_TRANSFERS:
+        raise InputFileError(source, f"has {count} transfers, more than {MAX_TRANSFERS}", place=name)
+    column: IntColumn = np.empty(count, dtype=np.int32)
+    done = 0
+    while done < count:
+        cut = data.find(b",", min(begin + 2**20, end), end)
+        cut = end if cut < 0 else cut
+        try:
+            numbers = np.asarray(json.loads(b"[" + data[begin:cut] + b"]"), dtype=np.int64)
+        except (ValueError, OverflowError) as problem:
+            raise InputFileError(
+                source, f"is no list of whole numbers behind item {max(0, done - 1)}: {problem}", place=name
+            ) from problem
+        if len(numbers) == 0 or numbers.max() > np.iinfo(np.int32).max:
+            raise InputFileError(
+                source, f"holds more than {np.iinfo(np.int32).max} behind item {max(0, done - 1)}", place=name
+            )
+        column[done : done + len(numbers)] = numbers
+        done += len(numbers)
+        begin = cut + 1
+    return column
+
+
+def from_document(value: Value, columns: Mapping[str, IntColumn] | None = None) -> Schedule:
     """Take a schedule from a JSON document, and verify it.
 
     Args:
         value: the whole document, as `topotune.documents.parse_json` gives it.
+        columns: those that were read before, of whole numbers from 0, and stand empty in the document.
 
     Raises:
         InputFileError: no schedule, a newer version, a value out of bounds, or a schedule that is no
@@ -65,18 +160,19 @@ def from_document(value: Value) -> Schedule:
     )
     num_ranks = members["num_ranks"].integer(1, MAX_RANKS)
     bounds = _integers(members["chunk_bounds"], MAX_CELLS // num_ranks + 1, MAX_CHUNK_DENOMINATOR, "bounds")
-    columns: dict[str, IntColumn] = {}
+    taken = dict(columns or {})
     for name in _COLUMNS:
-        column = np.asarray(_integers(members[name], MAX_TRANSFERS, 2**31 - 1, "transfers"), dtype=np.int32)
-        column.setflags(write=False)
-        columns[name] = column
+        if name not in taken:
+            numbers = _integers(members[name], MAX_TRANSFERS, 2**31 - 1, "transfers")
+            taken[name] = np.asarray(numbers, dtype=np.int32)
+        taken[name].setflags(write=False)
     params = members["params"].mapping(MAX_PARAMS) if "params" in members else {}
     schedule = Schedule(
         algorithm=members["algorithm"].text(max_length=100),
         num_ranks=num_ranks,
         chunk_bounds=tuple(bounds),
         params={name: _param(param) for name, param in params.items()},
-        **columns,
+        **taken,
     )
     for violation in verify(schedule):
         document.fail(

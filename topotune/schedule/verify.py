@@ -28,6 +28,10 @@ from topotune.schedule.model import COPY, REDUCE, IntColumn, Schedule
 
 # Cells of the (rank, chunk) table: 2**25 take 128 MiB.
 MAX_CELLS = 2**25
+MAX_STEPS = 2**21
+MAX_TREE_BYTES = 2**30
+# Bitsets of the trees of chunks that are looked at together.
+_BLOCK_BYTES = 2**28
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,8 +51,9 @@ class Violation:
 def verify(schedule: Schedule) -> tuple[Violation, ...]:
     """All kinds of violations found; empty where the schedule is proven.
 
-    Time O(num_transfers · log), memory O(num_ranks · num_chunks + trees · num_ranks / 8) bytes. Trees are
-    only followed where the columns are well-formed.
+    Time O(num_transfers · log), memory some copies of the columns, O(num_ranks · num_chunks), and bitsets of
+    trees of num_ranks / 8 bytes each, for a quarter of a gigabyte of them at a time. Trees are only followed
+    where the columns are well-formed.
     """
     return _check_columns(schedule) or _check_rows(schedule) or _check_result(schedule)
 
@@ -97,7 +102,7 @@ def _check_rows(schedule: Schedule) -> tuple[Violation, ...]:
 
     num_ranks, num_chunks = schedule.num_ranks, schedule.num_chunks
     limits: tuple[tuple[str, IntColumn, int], ...] = (
-        ("step", schedule.step, MAX_TRANSFERS),
+        ("step", schedule.step, MAX_STEPS),
         ("channel", schedule.channel, MAX_TRANSFERS),
         ("src", schedule.src, num_ranks),
         ("dst", schedule.dst, num_ranks),
@@ -140,103 +145,154 @@ class _Trees:
 
     Tree r < num_ranks is the part of rank r itself. ``contributors`` are bitsets of shape (num_trees, words)
     in uint64; ``repeats`` says whether a part is in the tree more than once.
+
+    Equal trees made in one call of `join` have one number; those made in several have one only behind
+    `one_number_each`, which takes longer and is rarely needed: partners combine in the same step.
+
+    Args:
+        num_ranks: n.
+        most_joins: how many pairs `join` will be given in all.
     """
 
-    def __init__(self, num_ranks: int) -> None:
-        self._number_of: dict[int, int] = {}
+    def __init__(self, num_ranks: int, most_joins: int) -> None:
+        self._num_ranks = num_ranks
         self._num_trees = num_ranks
+        self._keys: list[IntArray] = []
         rank = np.arange(num_ranks)
-        self.contributors = np.zeros((num_ranks, (num_ranks + 63) // 64), dtype=np.uint64)
+        self.contributors = np.zeros((num_ranks + most_joins, (num_ranks + 63) // 64), dtype=np.uint64)
         self.contributors[rank, rank // 64] = np.uint64(1) << (rank % 64).astype(np.uint64)
-        self.repeats = np.zeros(num_ranks, dtype=np.bool_)
+        self.repeats = np.zeros(num_ranks + most_joins, dtype=np.bool_)
 
     def join(self, left: IntArray, right: IntArray) -> IntArray:
-        """Numbers of the trees (left, right), elementwise; new ones are interned."""
+        """Numbers of the trees (left, right), elementwise."""
         keys, where = np.unique(np.minimum(left, right) << 32 | np.maximum(left, right), return_inverse=True)
-        numbers = np.empty(len(keys), dtype=np.int64)
-        new = []
-        for place, key in enumerate(keys.tolist()):
-            number = self._number_of.get(key)
-            if number is None:
-                number = self._number_of[key] = self._num_trees
-                self._num_trees += 1
-                new.append(place)
-            numbers[place] = number
-        if new:
-            self._describe(numbers[new], keys[new] >> 32, keys[new] & 0xFFFFFFFF)
-        joined: IntArray = numbers[where]
+        left, right = keys >> 32, keys & 0xFFFFFFFF
+        first = self._num_trees
+        self._num_trees += len(keys)
+        self._keys.append(keys)
+        mine, other = self.contributors[left], self.contributors[right]
+        self.contributors[first : self._num_trees] = mine | other
+        self.repeats[first : self._num_trees] = (
+            self.repeats[left] | self.repeats[right] | (mine & other).any(axis=1)
+        )
+        joined: IntArray = first + where
         return joined
 
-    def _describe(self, numbers: IntArray, left: IntArray, right: IntArray) -> None:
-        if self._num_trees > len(self.repeats):
-            capacity = max(self._num_trees, 2 * len(self.repeats))
-            grown = np.zeros((capacity, self.contributors.shape[1]), dtype=np.uint64)
-            grown[: len(self.contributors)] = self.contributors
-            self.contributors = grown
-            self.repeats = np.concatenate(
-                (self.repeats, np.zeros(capacity - len(self.repeats), dtype=np.bool_))
-            )
-        mine, other = self.contributors[left], self.contributors[right]
-        self.contributors[numbers] = mine | other
-        self.repeats[numbers] = self.repeats[left] | self.repeats[right] | (mine & other).any(axis=1)
+    def one_number_each(self) -> IntArray:
+        """For each tree the first number that an equal one has; shape (num_trees,)."""
+        one = np.arange(self._num_trees)
+        number_of: dict[int, int] = {}
+        first = self._num_ranks
+        for keys in self._keys:
+            left, right = one[keys >> 32], one[keys & 0xFFFFFFFF]
+            now = np.minimum(left, right) << 32 | np.maximum(left, right)
+            for number, key in enumerate(now.tolist(), first):
+                one[number] = number_of.setdefault(key, number)
+            first += len(keys)
+        return one
 
 
 def _check_result(schedule: Schedule) -> tuple[Violation, ...]:
+    """Run the schedule on trees, some chunks at a time: chunks have nothing to do with each other."""
+    num_ranks, num_chunks = schedule.num_ranks, schedule.num_chunks
+    tree_bytes = (num_ranks + 63) // 64 * 8
+    joins = np.bincount(schedule.chunk[schedule.op == REDUCE], minlength=num_chunks)
+    most = int(joins.argmax())
+    if joins[most] > MAX_TREE_BYTES // tree_bytes:
+        message = (
+            f"chunk {most} is combined {joins[most]} times, more than the {MAX_TREE_BYTES // tree_bytes}"
+            f" that are followed on {num_ranks} ranks"
+        )
+        return (Violation(code="size", message=message),)
+    block_of_chunk = np.cumsum(joins) * tree_bytes // _BLOCK_BYTES
+    order = np.argsort(block_of_chunk[schedule.chunk] << 32 | schedule.step, kind="stable")
+    place = block_of_chunk[schedule.chunk[order]] << 32 | schedule.step[order]
+    cases = _Cases(num_ranks)
+    blocks, first_chunks = np.unique(block_of_chunk, return_index=True)
+    row_bounds = np.searchsorted(place, [block << 32 for block in blocks.tolist()]).tolist()
+    ends = [*first_chunks.tolist()[1:], num_chunks]
+    for first, end, begin_row, end_row in zip(
+        first_chunks.tolist(), ends, row_bounds, [*row_bounds[1:], len(order)], strict=True
+    ):
+        trees = _Trees(num_ranks, int(joins[first:end].sum()))
+        mine = slice(begin_row, end_row)
+        held = _run(schedule, trees, order[mine], place[mine], range(first, end))
+        cases.add(held, trees, first)
+    return cases.violations()
+
+
+def _run(
+    schedule: Schedule, trees: _Trees, rows: IntArray, place: IntArray, chunks: range
+) -> npt.NDArray[np.int32]:
+    """The tree that each rank ends with of each of these chunks; ``rows`` are theirs, by step."""
     num_ranks = schedule.num_ranks
-    trees = _Trees(num_ranks)
-    held = np.repeat(np.arange(num_ranks, dtype=np.int32)[:, None], schedule.num_chunks, axis=1)
-    order = np.argsort(schedule.step, kind="stable")
-    ends = np.cumsum(np.bincount(schedule.step)).tolist()
-    begin = 0
-    for end in ends:
-        rows = order[begin:end]
-        begin = end
-        dst, chunk = schedule.dst[rows], schedule.chunk[rows]
-        arriving = held[schedule.src[rows], chunk].astype(np.int64)
-        reduces = schedule.op[rows] == REDUCE
+    held = np.repeat(np.arange(num_ranks, dtype=np.int32)[:, None], len(chunks), axis=1)
+    bounds = [0, *(np.flatnonzero(np.diff(place)) + 1).tolist(), len(rows)]
+    for begin, end in pairwise(bounds):
+        now = rows[begin:end]
+        dst, chunk = schedule.dst[now], schedule.chunk[now] - chunks.start
+        arriving = held[schedule.src[now], chunk].astype(np.int64)
+        reduces = schedule.op[now] == REDUCE
         if reduces.any():
             arriving[reduces] = trees.join(
                 arriving[reduces], held[dst[reduces], chunk[reduces]].astype(np.int64)
             )
         held[dst, chunk] = arriving
-    return _check_final(held, trees, num_ranks)
+    return held
 
 
-def _check_final(held: IntColumn, trees: _Trees, num_ranks: int) -> tuple[Violation, ...]:
-    found = []
-    finals = np.unique(held)
-    everyone = np.bitwise_or.reduce(trees.contributors[:num_ranks], axis=0)
-    incomplete = finals[(trees.contributors[finals] != everyone).any(axis=1)]
-    if len(incomplete):
-        rank, chunk, count = _first_cell(np.isin(held, incomplete))
-        bits = trees.contributors[held[rank, chunk]]
-        absent = [r for r in range(num_ranks) if not int(bits[r // 64]) >> (r % 64) & 1]
-        found.append(
-            Violation(
-                code="missing",
-                message=f"rank {rank} ends with chunk {chunk} without the part of rank {absent[0]}"
-                f" ({len(absent)} of {num_ranks} parts are missing; cases in all: {count})",
+class _Cases:
+    """What is wrong with the trees that ranks end with: the first case of each kind, and their number."""
+
+    def __init__(self, num_ranks: int) -> None:
+        self._num_ranks = num_ranks
+        self._first: dict[str, str] = {}
+        self._count: dict[str, int] = {}
+
+    def add(self, held: IntColumn, trees: _Trees, first_chunk: int) -> None:
+        """Look at some chunks; shape (num_ranks, num_chunks), numbered from ``first_chunk``."""
+        finals = np.unique(held)
+        everyone = np.bitwise_or.reduce(trees.contributors[: self._num_ranks], axis=0)
+        incomplete = finals[(trees.contributors[finals] != everyone).any(axis=1)]
+        if len(incomplete):
+            rank, chunk = self._note("missing", np.isin(held, incomplete))
+            bits = trees.contributors[held[rank, chunk]]
+            absent = [r for r in range(self._num_ranks) if not int(bits[r // 64]) >> (r % 64) & 1]
+            self._first.setdefault(
+                "missing",
+                f"rank {rank} ends with chunk {first_chunk + chunk} without the part of rank {absent[0]}"
+                f" ({len(absent)} of {self._num_ranks} parts are missing; cases in all: {{count}})",
             )
-        )
-    repeated = finals[trees.repeats[finals]]
-    if len(repeated):
-        rank, chunk, count = _first_cell(np.isin(held, repeated))
-        message = (
-            f"rank {rank} ends with chunk {chunk} that has some rank's part twice (cases in all: {count})"
-        )
-        found.append(Violation(code="repeated", message=message))
-    if not found:
+        repeated = finals[trees.repeats[finals]]
+        if len(repeated):
+            rank, chunk = self._note("repeated", np.isin(held, repeated))
+            self._first.setdefault(
+                "repeated",
+                f"rank {rank} ends with chunk {first_chunk + chunk} that has some rank's part twice"
+                " (cases in all: {count})",
+            )
         differs = held != held[0]
         if differs.any():
-            rank, chunk, count = _first_cell(differs)
-            message = (
-                f"ranks 0 and {rank} reduce chunk {chunk} in different orders: results may differ in the"
-                f" last bits (cases in all: {count})"
+            held = trees.one_number_each()[held]
+            differs = held != held[0]
+        if differs.any():
+            rank, chunk = self._note("order-of-reduction", differs)
+            self._first.setdefault(
+                "order-of-reduction",
+                f"ranks 0 and {rank} reduce chunk {first_chunk + chunk} in different orders: results may"
+                " differ in the last bits (cases in all: {count})",
             )
-            found.append(Violation(code="order-of-reduction", message=message))
-    return tuple(found)
 
+    def _note(self, code: str, cells: npt.NDArray[np.bool_]) -> tuple[int, int]:
+        self._count[code] = self._count.get(code, 0) + int(np.count_nonzero(cells))
+        rank, chunk = np.unravel_index(int(np.argmax(cells)), cells.shape)
+        return int(rank), int(chunk)
 
-def _first_cell(cells: npt.NDArray[np.bool_]) -> tuple[int, int, int]:
-    rank, chunk = np.unravel_index(int(np.argmax(cells)), cells.shape)
-    return int(rank), int(chunk), int(np.count_nonzero(cells))
+    def violations(self) -> tuple[Violation, ...]:
+        """In the order of their weight; different orders count only where every part is there once."""
+        wrong = [code for code in ("missing", "repeated") if code in self._first]
+        if not wrong and "order-of-reduction" in self._first:
+            wrong = ["order-of-reduction"]
+        return tuple(
+            Violation(code=code, message=self._first[code].format(count=self._count[code])) for code in wrong
+        )

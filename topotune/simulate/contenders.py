@@ -1,7 +1,7 @@
 """The algorithms that are predicted side by side on a network, each with what it can be cut in."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,8 +13,9 @@ from topotune.bounds.allreduce_forest import allreduce_forest, forest_params
 from topotune.bounds.graph import CapacityGraph
 from topotune.errors import UsageError
 from topotune.links.placement import partition_by
-from topotune.plan.algorithms import MAX_SCHEDULE_RANKS, SCHEDULE_ALGORITHMS, check_params
+from topotune.plan.algorithms import SCHEDULE_ALGORITHMS, check_params
 from topotune.plan.grouping import ACROSS
+from topotune.schedule.assemble import MAX_TRANSFERS, MAX_WRITTEN_RANKS
 from topotune.schedule.catalog import build
 from topotune.schedule.model import Params, Schedule
 from topotune.simulate.network import Network
@@ -33,9 +34,6 @@ MAX_FOREST_HOSTS: Final = 8
 """Up to here a forest is sought unasked; with more vertices that takes ten seconds and more."""
 
 _MAX_NODES_IN_RACKS: Final = 256
-
-MAX_SEARCHED_RANKS: Final = 2048
-"""Most ranks between which ways are searched for, in seconds."""
 
 ALGORITHMS: Final = (*SCHEDULE_ALGORITHMS, "ring_per_rail")
 
@@ -76,19 +74,31 @@ def contenders(
             f"--algorithm {algorithm!r:.100}: there is no such schedule",
             hint=f"one of {', '.join(ALGORITHMS)}",
         )
-    if network.num_ranks > MAX_SCHEDULE_RANKS:
-        yield from _unwritten(network, algorithm)
+    known = _known_by_steps(network)
+    if network.num_ranks > MAX_WRITTEN_RANKS:
+        if network.own_routes is None or (algorithm is not None and algorithm not in known):
+            raise UsageError(
+                f"{network.num_ranks} ranks: up to {MAX_WRITTEN_RANKS} every algorithm is simulated, above"
+                f" {', '.join(known)}, on a fabric",
+                hint="fewer --nodes; or a fabric, of up to 131,072 ranks: --oversubscription 1",
+            )
+        for name, steps in known.items():
+            if algorithm in (None, name):
+                yield Contender(algorithm=name, params={}, steps=steps(network.num_ranks))
         return
     found = False
     for name, params in _grid(network):
         if algorithm is not None and name != algorithm:
             continue
+        # Of what was asked for the first is taken whatever it takes.
+        most = MAX_TRANSFERS if not found and name == algorithm else MOST_TRANSFERS
         if name == "ring_per_rail":
             schedule = ring_per_rail(_nodes(network))
+        elif check_params(name, params, network.num_ranks, most_transfers=most, most_ranks=MAX_WRITTEN_RANKS):
+            if algorithm is None and name in known:
+                yield Contender(algorithm=name, params={}, steps=known.pop(name)(network.num_ranks))
+            continue
         else:
-            most = MOST_TRANSFERS if algorithm is None or found else None
-            if most is not None and check_params(name, params, network.num_ranks, most_transfers=most):
-                continue
             schedule = build(name, params, network.num_ranks)
         found = True
         yield Contender(algorithm=name, params=params, steps=steps_of(schedule), schedule=schedule)
@@ -143,24 +153,15 @@ def _grid(network: Network) -> Iterator[tuple[str, Params]]:
         yield "torus", {"rows": rows[-1]}
 
 
-def _unwritten(network: Network, algorithm: str | None) -> Iterator[Contender]:
-    """Of more ranks than schedules are written out and proven for: what is known by its steps alone."""
+def _known_by_steps(network: Network) -> dict[str, Callable[[int], list[Step]]]:
+    """Algorithms whose steps are known without their transfers, on nodes that are runs of neighbours."""
     nodes = _nodes(network)
     size = len(nodes[0])
     in_runs = nodes == [list(range(first, first + size)) for first in range(0, network.num_ranks, size)]
     known = dict(patterns(size))
     if not in_runs or size == 1:
         del known["hierarchical"]
-    too_many = network.own_routes is None and network.num_ranks > MAX_SEARCHED_RANKS
-    if too_many or (algorithm is not None and algorithm not in known):
-        raise UsageError(
-            f"{network.num_ranks} ranks: up to {MAX_SCHEDULE_RANKS} every algorithm is simulated, up to"
-            f" {MAX_SEARCHED_RANKS} {', '.join(known)}",
-            hint="fewer --nodes; or a fabric, of up to 131,072 ranks: --oversubscription 1",
-        )
-    for name, steps in known.items():
-        if algorithm in (None, name):
-            yield Contender(algorithm=name, params={}, steps=steps(network.num_ranks))
+    return known
 
 
 def _forests(graph: CapacityGraph) -> Iterator[Contender]:
