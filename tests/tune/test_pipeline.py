@@ -8,6 +8,7 @@ from fake_bench import FAST, RECURSIVE, SLOW, TREE, FakeBench, default_time, fac
 
 from topotune.plan.model import Bottleneck
 from topotune.tune.decide import Limit
+from topotune.tune.inherit import REACH
 from topotune.tune.journal import Journal, read_journal
 from topotune.tune.options import TuneOptions
 from topotune.tune.pipeline import choose_rows
@@ -65,7 +66,8 @@ def test_a_planted_winner_is_found_and_confirmed_within_the_budget():
         assert len(row.evidence.confirmed_bytes) >= 3
         assert any(confirmed // 4 % 2 for confirmed in row.evidence.confirmed_bytes)
     assert chosen_at(choice.rows, 100).algorithm == "default"
-    assert chosen_at(choice.rows, 2 << 20).algorithm == "default"
+    assert chosen_at(choice.rows, 2 << 20).evidence.extrapolated
+    assert chosen_at(choice.rows, REACH * SIZES[-1] + 4).algorithm == "default"
     assert bench.clock_s <= 60.0
     assert choice.certificate.num_comparisons == 11
     assert choice.certificate.num_null_trials > 0

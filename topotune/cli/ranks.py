@@ -21,7 +21,7 @@ def say_network(line: str) -> None:
 
 def say_note(line: str) -> None:
     """Say on stderr how the run went."""
-    print(f"note: {line}", file=sys.stderr)
+    say(f"note: {line}")
 
 
 def force_interface(names: str | None) -> None:
