@@ -40,20 +40,21 @@ class Paths:
     def __init__(self, topology: Topology) -> None:
         self._vertices: Mapping[str, Vertex] = {vertex.id: vertex for vertex in topology.vertices}
         self._pcie: dict[str, dict[str, None]] = defaultdict(dict)
-        self._nvlinks: dict[str, dict[str, int]] = defaultdict(dict)
+        self._nvlinks: dict[str, dict[str, int | None]] = defaultdict(dict)
         self._ways: dict[str, dict[str, Cost]] = {}
         self._stated = {frozenset((pair.a, pair.b)): pair for pair in topology.pairs}
         for link in topology.links:
             if link.kind == "nvlink":
                 # Where the ends do not agree on how many, those that both have are the usable ones.
-                lanes = link.lanes or 1
-                lanes = min(lanes, self._nvlinks[link.dst].get(link.src, lanes))
+                lanes = _fewer(link.lanes, self._nvlinks[link.dst].get(link.src, link.lanes))
                 self._nvlinks[link.src][link.dst] = self._nvlinks[link.dst][link.src] = lanes
             elif link.kind in ("pcie", "numa"):
                 self._pcie[link.src][link.dst] = self._pcie[link.dst][link.src] = None
 
     def between(self, a: str, b: str) -> str | None:
         """The word for the way between two devices, or None where the topology does not tell.
+
+        ``NV4`` are four NVLinks; ``NV?`` are as many as nobody counted.
 
         Args:
             a: id of a GPU or network adapter.
@@ -62,9 +63,11 @@ class Paths:
         stated = self._stated.get(frozenset((a, b)))
         if stated and stated.path == "XGMI" and stated.nvlinks is None:
             return stated.path
-        nvlinks = stated.nvlinks if stated and stated.nvlinks is not None else self._nvlinks_between(a, b)
+        nvlinks = self._nvlinks_between(a, b)
+        if stated and stated.nvlinks is not None:
+            nvlinks = [stated.nvlinks] if stated.nvlinks else []
         if nvlinks:
-            return f"NV{nvlinks}"
+            return "NV?" if None in nvlinks else f"NV{sum(each for each in nvlinks if each is not None)}"
         if stated and stated.path is not None:
             return stated.path
         return self.seen(a, b)
@@ -93,14 +96,15 @@ class Paths:
         peers.pop(a, None)
         return tuple(peer for peer in peers if self._vertices[peer].kind == "gpu")
 
-    def _nvlinks_between(self, a: str, b: str) -> int:
+    def _nvlinks_between(self, a: str, b: str) -> list[int | None]:
+        """NVLinks of each way over them, straight and through each switch; None where nobody counted them."""
         near, far = self._nvlinks.get(a, {}), self._nvlinks.get(b, {})
-        switched = sum(
-            min(lanes, far.get(there, 0))
+        switched = [
+            _fewer(lanes, far[there])
             for there, lanes in near.items()
-            if self._vertices[there].kind == "nvswitch"
-        )
-        return near.get(b, 0) + switched
+            if there in far and self._vertices[there].kind == "nvswitch"
+        ]
+        return [near[b], *switched] if b in near else switched
 
     def _ways_from(self, start: str) -> dict[str, Cost]:
         """Dijkstra over one node's PCI and NUMA links; O(links log vertices)."""
@@ -122,6 +126,10 @@ class Paths:
                     heapq.heappush(queue, (further, there))
         self._ways[start] = ways
         return ways
+
+
+def _fewer(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else min(one, other)
 
 
 def _word(cost: Cost) -> str:
