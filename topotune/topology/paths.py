@@ -2,7 +2,7 @@
 
 | word | the way between them |
 | --- | --- |
-| ``NV#`` | # NVLinks, straight or through NVSwitches |
+| ``NV#`` | # NVLinks, straight or through NVSwitches; ``NV?`` as many as nobody counted |
 | ``PIX`` | at most one PCI Express switch |
 | ``PXB`` | several PCI Express switches, no host bridge |
 | ``PHB`` | a PCI Express host bridge (usually inside the CPU) |
@@ -63,11 +63,11 @@ class Paths:
         stated = self._stated.get(frozenset((a, b)))
         if stated and stated.path == "XGMI" and stated.nvlinks is None:
             return stated.path
-        nvlinks = self._nvlinks_between(a, b)
-        if stated and stated.nvlinks is not None:
-            nvlinks = [stated.nvlinks] if stated.nvlinks else []
+        nvlinks = stated.nvlinks if stated and stated.nvlinks is not None else self.num_nvlinks(a, b)
+        if nvlinks is None:
+            return "NV?"
         if nvlinks:
-            return "NV?" if None in nvlinks else f"NV{sum(each for each in nvlinks if each is not None)}"
+            return f"NV{nvlinks}"
         if stated and stated.path is not None:
             return stated.path
         return self.seen(a, b)
@@ -96,15 +96,16 @@ class Paths:
         peers.pop(a, None)
         return tuple(peer for peer in peers if self._vertices[peer].kind == "gpu")
 
-    def _nvlinks_between(self, a: str, b: str) -> list[int | None]:
-        """NVLinks of each way over them, straight and through each switch; None where nobody counted them."""
+    def num_nvlinks(self, a: str, b: str) -> int | None:
+        """NVLinks that links show between two devices, straight and through switches; None: not counted."""
         near, far = self._nvlinks.get(a, {}), self._nvlinks.get(b, {})
-        switched = [
+        ways = [near[b]] if b in near else []
+        ways += [
             _fewer(lanes, far[there])
             for there, lanes in near.items()
             if there in far and self._vertices[there].kind == "nvswitch"
         ]
-        return [near[b], *switched] if b in near else switched
+        return None if None in ways else sum(lanes for lanes in ways if lanes is not None)
 
     def _ways_from(self, start: str) -> dict[str, Cost]:
         """Dijkstra over one node's PCI and NUMA links; O(links log vertices)."""
