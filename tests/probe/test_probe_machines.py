@@ -350,6 +350,15 @@ def test_gpus_that_disagree_on_their_nvlinks_are_told(tmp_path):
     )
 
 
+@pytest.mark.parametrize("version", [5, 7], ids=["3.1", "5.0"])
+def test_a_link_has_the_rate_of_its_gpus_model_whatever_version_the_driver_says(tmp_path, version):
+    nvml = RecordedNvml(HGX_GPUS, links=HGX_NVLINKS)  # A100: 25 GB/s a link
+    nvml.version, nvml.speed_mb_per_s = version, 0
+    topology = probe(hgx(tmp_path / "root").root, nvml=nvml)
+    rates = {link.bandwidth_bytes_per_s / link.lanes for link in topology.links if link.kind == "nvlink"}
+    assert rates == {25e9}
+
+
 def test_nvswitches_that_the_machine_hides_still_join_its_gpus(tmp_path):
     capture = Capture(tmp_path / "root")
     capture.host()

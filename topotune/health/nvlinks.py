@@ -63,7 +63,8 @@ def _lanes(node: Node) -> dict[str, int]:
     found: dict[str, int] = {}
     of_links: Counter[str] = Counter()
     for link in node.topology.links:
-        if link.kind == "nvlink":
+        # NVLink-C2C, which joins GPU and processor, is none of the links that a product is said to have.
+        if link.kind == "nvlink" and node.vertices[link.dst].kind not in ("numa", "cpu"):
             of_links[link.src] += link.lanes or 1
     for gpu in node.gpus:
         if gpu.nvlink_ports is not None:

@@ -21,8 +21,13 @@ from topotune.probe.faults import Faults
 from topotune.probe.kernel_text import format_cpulist
 from topotune.probe.nvml import ERROR_COUNTERS, NvlinkEnd, format_errors
 from topotune.probe.pci import PciFunction
+from topotune.topology.gpu_generations import compute_capability
 from topotune.topology.model import NVLINK_ERRORS, NVLINK_VERSION, Link, Origin, PcieLink, Vertex
-from topotune.topology.rates import nvlink_bandwidth_bytes_per_s, pcie_bandwidth_bytes_per_s
+from topotune.topology.rates import (
+    nvlink_bandwidth_bytes_per_s,
+    nvlink_bandwidth_of_sm,
+    pcie_bandwidth_bytes_per_s,
+)
 
 _NVSWITCH_UNSEEN = "unseen"
 
@@ -279,7 +284,14 @@ def _nvlinks(reading: Reading, gpus: Iterable[Vertex], nvswitches: Iterable[Vert
             if there.kind == "nvswitch":
                 # Switches do not answer; their side of the cable is the same cable.
                 ends.setdefault((there.id, here), []).append(end)
-    links = tuple(_nvlink(src, dst, group) for (src, dst), group in ends.items())
+    generations = {
+        reading.vertex_id("gpu", gpu.index): compute_capability(gpu.model or "")
+        for gpu in reading.nvml_gpus or ()
+    }
+    links = tuple(
+        _nvlink(src, dst, group, generations.get(src) or generations.get(dst))
+        for (src, dst), group in ends.items()
+    )
     for link in links:
         back = ends.get((link.dst, link.src), [])
         if len(back) != link.lanes and link.src < link.dst:
@@ -290,12 +302,12 @@ def _nvlinks(reading: Reading, gpus: Iterable[Vertex], nvswitches: Iterable[Vert
     return _Part(tuple(hidden.values()), links)
 
 
-def _nvlink(src: str, dst: str, ends: list[NvlinkEnd]) -> Link:
+def _nvlink(src: str, dst: str, ends: list[NvlinkEnd], generation: int | None) -> Link:
+    """Links of two devices as one; ``generation`` is the compute capability × 10 of a GPU among them."""
     reported = [end.bytes_per_s for end in ends]
-    rates = [
-        nvlink_bandwidth_bytes_per_s(end.version) if end.bytes_per_s is None else end.bytes_per_s
-        for end in ends
-    ]
+    # The model goes before the version, which drivers misstate: A100 as 3.1 (hwloc issue 658), H100 as 5.0.
+    by_model = nvlink_bandwidth_of_sm(generation)
+    rates = [end.bytes_per_s or by_model or nvlink_bandwidth_bytes_per_s(end.version) for end in ends]
     known = [rate for rate in rates if rate is not None]
     return Link(
         src=src,

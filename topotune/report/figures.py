@@ -36,18 +36,17 @@ def _ranks(measurement: Measurement) -> str:
 
 
 def _links(figures: Sequence[LinkFigure]) -> str:
-    """One line for each method, ends and message size: how many ways, and the spread between them."""
+    """Each method, and below it a line for its ends and message sizes: how many ways, how they spread."""
     groups: dict[tuple[str, str, int | None, bool], list[float]] = defaultdict(list)
     for figure in figures:
         value = figure.bandwidth_bytes_per_s or figure.latency_s or 0.0
         is_rate = figure.bandwidth_bytes_per_s is not None
         groups[figure.method, _ways(figure), figure.message_bytes, is_rate].append(value)
     rows = []
-    for (method, ways, size, is_rate), values in groups.items():
+    for (_, ways, size, is_rate), values in groups.items():
         form = format_rate if is_rate else format_seconds
         rows.append(
             [
-                method,
                 ways,
                 "–" if size is None else format_bytes(size),
                 str(len(values)),
@@ -56,7 +55,14 @@ def _links(figures: Sequence[LinkFigure]) -> str:
                 form(max(values)),
             ]
         )
-    return align(["method", "ways", "message", "number", "least", "median", "most"], rows, left=(0, 1))
+    heading, *lines = align(["", "message", "number", "least", "median", "most"], rows).split("\n")
+    parts = [f"  {heading}"]
+    before = None
+    for (method, *_), line in zip(groups, lines, strict=True):
+        parts += [f"  {method}"] if method != before else []
+        parts.append(f"  {line}")
+        before = method
+    return "\n".join(parts)
 
 
 def _ways(figure: LinkFigure) -> str:

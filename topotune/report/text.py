@@ -140,22 +140,22 @@ def describe_plan(plan: Plan) -> str:
 
 
 def describe_links(classes: Sequence[LinkClass]) -> str:
-    """The fitted classes, one line each."""
-    return align(
-        ["links", "pairs", "latency", "95 % interval", "bandwidth", "95 % interval", "fit error"],
+    """The fitted classes, one line each; without the columns that say nothing of any."""
+    header = ("links", "pairs", "latency", "95 % interval", "bandwidth", "95 % interval", "fit error")
+    rows = [
         [
-            [
-                link.name,
-                str(link.num_pairs),
-                format_seconds(link.latency_s),
-                _interval(link.latency_ci_s, format_seconds),
-                format_rate(link.bandwidth_bytes_per_s),
-                _interval(link.bandwidth_ci_bytes_per_s, format_rate),
-                "–" if link.max_relative_error is None else f"{100 * link.max_relative_error:.0f} %",
-            ]
-            for link in classes
-        ],
-    )
+            link.name,
+            str(link.num_pairs),
+            format_seconds(link.latency_s),
+            _interval(link.latency_ci_s, format_seconds),
+            format_rate(link.bandwidth_bytes_per_s),
+            _interval(link.bandwidth_ci_bytes_per_s, format_rate),
+            "–" if link.max_relative_error is None else f"{100 * link.max_relative_error:.0f} %",
+        ]
+        for link in classes
+    ]
+    said = [column for column in range(len(header)) if any(row[column] != "–" for row in rows)]
+    return align([header[column] for column in said], [[row[column] for column in said] for row in rows])
 
 
 def describe_measurement(measurement: Measurement, model: LinkModel | None) -> str:

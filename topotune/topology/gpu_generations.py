@@ -12,10 +12,12 @@ _CAPABILITIES: Final[Mapping[str, int]] = {
     "H200": 90,
     "H100": 90,
     "H800": 90,
+    "H20": 90,
     "A100": 80,
     "A800": 80,
     "A30": 80,
     "A6000": 86,
+    "A3000": 86,
     "A10G": 86,
     "A10": 86,
     "A40": 86,
@@ -25,6 +27,7 @@ _CAPABILITIES: Final[Mapping[str, int]] = {
     "L40": 89,
     "L4": 89,
     "V100": 70,
+    "P100": 60,
     "T4": 75,
 }
 NVLS_CAPABILITY: Final = 90

@@ -2,7 +2,7 @@
 
 | word | the way between them |
 | --- | --- |
-| ``NV#`` | # NVLinks, straight or through NVSwitches |
+| ``NV#`` | # NVLinks, straight or through NVSwitches; ``NV?`` as many as nobody counted |
 | ``PIX`` | at most one PCI Express switch |
 | ``PXB`` | several PCI Express switches, no host bridge |
 | ``PHB`` | a PCI Express host bridge (usually inside the CPU) |
@@ -40,20 +40,21 @@ class Paths:
     def __init__(self, topology: Topology) -> None:
         self._vertices: Mapping[str, Vertex] = {vertex.id: vertex for vertex in topology.vertices}
         self._pcie: dict[str, dict[str, None]] = defaultdict(dict)
-        self._nvlinks: dict[str, dict[str, int]] = defaultdict(dict)
+        self._nvlinks: dict[str, dict[str, int | None]] = defaultdict(dict)
         self._ways: dict[str, dict[str, Cost]] = {}
         self._stated = {frozenset((pair.a, pair.b)): pair for pair in topology.pairs}
         for link in topology.links:
             if link.kind == "nvlink":
                 # Where the ends do not agree on how many, those that both have are the usable ones.
-                lanes = link.lanes or 1
-                lanes = min(lanes, self._nvlinks[link.dst].get(link.src, lanes))
+                lanes = _fewer(link.lanes, self._nvlinks[link.dst].get(link.src, link.lanes))
                 self._nvlinks[link.src][link.dst] = self._nvlinks[link.dst][link.src] = lanes
             elif link.kind in ("pcie", "numa"):
                 self._pcie[link.src][link.dst] = self._pcie[link.dst][link.src] = None
 
     def between(self, a: str, b: str) -> str | None:
         """The word for the way between two devices, or None where the topology does not tell.
+
+        ``NV4`` are four NVLinks; ``NV?`` are as many as nobody counted.
 
         Args:
             a: id of a GPU or network adapter.
@@ -62,7 +63,9 @@ class Paths:
         stated = self._stated.get(frozenset((a, b)))
         if stated and stated.path == "XGMI" and stated.nvlinks is None:
             return stated.path
-        nvlinks = stated.nvlinks if stated and stated.nvlinks is not None else self._nvlinks_between(a, b)
+        nvlinks = stated.nvlinks if stated and stated.nvlinks is not None else self.num_nvlinks(a, b)
+        if nvlinks is None:
+            return "NV?"
         if nvlinks:
             return f"NV{nvlinks}"
         if stated and stated.path is not None:
@@ -93,14 +96,16 @@ class Paths:
         peers.pop(a, None)
         return tuple(peer for peer in peers if self._vertices[peer].kind == "gpu")
 
-    def _nvlinks_between(self, a: str, b: str) -> int:
+    def num_nvlinks(self, a: str, b: str) -> int | None:
+        """NVLinks that links show between two devices, straight and through switches; None: not counted."""
         near, far = self._nvlinks.get(a, {}), self._nvlinks.get(b, {})
-        switched = sum(
-            min(lanes, far.get(there, 0))
+        ways = [near[b]] if b in near else []
+        ways += [
+            _fewer(lanes, far[there])
             for there, lanes in near.items()
-            if self._vertices[there].kind == "nvswitch"
-        )
-        return near.get(b, 0) + switched
+            if there in far and self._vertices[there].kind == "nvswitch"
+        ]
+        return None if None in ways else sum(lanes for lanes in ways if lanes is not None)
 
     def _ways_from(self, start: str) -> dict[str, Cost]:
         """Dijkstra over one node's PCI and NUMA links; O(links log vertices)."""
@@ -122,6 +127,10 @@ class Paths:
                     heapq.heappush(queue, (further, there))
         self._ways[start] = ways
         return ways
+
+
+def _fewer(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else min(one, other)
 
 
 def _word(cost: Cost) -> str:

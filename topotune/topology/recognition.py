@@ -133,9 +133,12 @@ def _shape(topology: Topology) -> _Shape:
 
 def _nvlinks(topology: Topology, gpus: Sequence[Vertex]) -> tuple[int, ...]:
     lanes: Counter[str] = Counter()
+    processors = {vertex.id for vertex in topology.vertices if vertex.kind in ("numa", "cpu")}
     for link in topology.links:
-        if link.kind == "nvlink":
-            lanes[link.src] += link.lanes or 1
+        if link.kind == "nvlink" and link.dst not in processors:  # NVLink-C2C joins these
+            if link.lanes is None:
+                return ()  # nobody counted them
+            lanes[link.src] += link.lanes
     counted = tuple(lanes[gpu.id] if gpu.nvlink_ports is None else len(gpu.nvlink_ports) for gpu in gpus)
     return counted if any(counted) else ()
 

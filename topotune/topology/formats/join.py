@@ -182,10 +182,9 @@ def _check_pairs(topology: Topology, pairs: Iterable[tuple[Pair, Part]]) -> None
     for pair, part in pairs:
         problem: tuple[str, str] | None = None
         if pair.a in linked and pair.b in linked and pair.nvlinks is not None:
-            word = graph.between(pair.a, pair.b) or ""
-            nvlinks = int(word[2:]) if word.startswith("NV") else 0
-            if nvlinks != pair.nvlinks:
-                problem = (f"{pair.nvlinks} NVLinks", f"{nvlinks}")
+            nvlinks = graph.num_nvlinks(pair.a, pair.b)
+            if nvlinks != pair.nvlinks and (nvlinks is not None or not pair.nvlinks):
+                problem = (f"{pair.nvlinks} NVLinks", "some" if nvlinks is None else f"{nvlinks}")
         elif pair.path is not None and pair.path != "XGMI" and {pair.a, pair.b} <= placed:
             seen = graph.seen(pair.a, pair.b)
             level = {"PIX": 0, "PXB": 0, "PHB": 1, "NODE": 1, "SYS": 2}

@@ -34,6 +34,7 @@ _DEVICE = re.compile(r"\[([0-9]{1,4})\]([\w.+:-]{1,64}?):([0-9]{1,3})/(\w{1,12})
 _LOCAL_GB_PER_S = 5000.0  # NCCL's figure for "the same place"
 _MAX_LINES_OF_A_GRAPH = 20_000
 _MAX_DEPTH = 64
+_DOWNWARD = ("PCI", "C2C", "NET")  # to what is below; the others lead to what has a place of its own
 
 
 def _recognise(text: str) -> bool:
@@ -151,11 +152,12 @@ class _Part:
             if not above or len(above) > _MAX_DEPTH:
                 self._faults.add("left out, lines that are no part of the graph", f"line {number}")
                 continue
-            here = self._vertex(node, above[-1][1], numa)
+            is_below = edge[2] in _DOWNWARD
+            here = self._vertex(node, above[-1][1], numa if is_below else None)
             if here is None:
                 continue
             self._link(above[-1][1], here, edge[2], _rate(edge[3]))
-            if edge[2] in ("PCI", "NET"):
+            if is_below:
                 above.append((depth, here))
 
     def _vertex(self, node: re.Match[str], upper: str | None, numa: int | None) -> str | None:
@@ -165,6 +167,11 @@ class _Part:
         here = f"{host}/{kind}/{identifier.lower()}"
         number = int(identifier, 16)
         if here in self.vertices:
+            # Met before at the far end of a link, which may cross to another processor.
+            known = self.vertices[here]
+            if known.kind == "gpu" and known.numa is None:
+                self.vertices[here] = replace(known, numa=numa)
+            self._note_rank(here, kind, said)
             return here
         match kind:
             case "CPU":
@@ -182,9 +189,7 @@ class _Part:
                     pci_address=address,
                     numa=numa,
                 )
-                rank = whole(said.split("/")[0], 2**20) if kind == "GPU" else None
-                if rank is not None:
-                    self.ranks[rank] = here
+                self._note_rank(here, kind, said)
             case "NVS":
                 self.vertices[here] = Vertex(id=here, kind="nvswitch", node=host, name=f"NVS{identifier}")
             case "NET":
@@ -193,6 +198,11 @@ class _Part:
                 self._faults.add("left out, nodes of an unknown kind", f"{kind}/{identifier}")
                 return None
         return here
+
+    def _note_rank(self, here: str, kind: str, said: str) -> None:
+        rank = whole(said.split("/")[0], 2**20) if kind == "GPU" else None
+        if rank is not None:
+            self.ranks[rank] = here
 
     def _port(self, here: str, host: str, number: int, said: str, upper: str | None) -> str:
         """A network port, which takes the place of the card it is on, or stands beside its first."""
