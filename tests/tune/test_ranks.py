@@ -1,6 +1,7 @@
 """Tuning and comparing on real gloo ranks, through the same entries as the command line."""
 
 import json
+import os
 
 import pytest
 from gloo_world import RankError, run_world
@@ -155,3 +156,34 @@ def test_candidates_go_through_dispatch_and_the_default_does_not():
     assert calls["allreduce", "recursive_doubling"] == 2 + 3 * 2 + num_samples // 2
     assert calls["allreduce", "default"] == 2
     assert calls == other_calls
+
+
+def known_rank(rank, num_ranks, store, payload, home):
+    from topotune.tune.session import tune_worker
+
+    os.environ["TOPOTUNE_HOME"] = home
+
+    notes = []
+    return tune_worker(payload, on_note=notes.append), notes
+
+
+@pytest.mark.slow
+def test_a_known_cluster_is_checked_again_by_all_ranks_together(tmp_path):
+    home = str(tmp_path / "home")
+    payload = {"budget_s": 4.0, "sizes": [1024, 16384]}
+    (first, notes), (nothing, silence) = run_world(2, known_rank, payload, home)
+    assert (nothing, silence) == (None, [])
+    assert not any("known" in note for note in notes)
+    (kept,) = (tmp_path / "home" / "plans").iterdir()
+    assert load_plan(kept).groups[0].shape.num_ranks == 2
+    (again, notes), _ = run_world(2, known_rank, payload, home)
+    # On a busy machine the times may have changed: then all ranks tune anew, and that is said.
+    assert notes[0].startswith("this cluster is known")
+    if "holds; --fresh tunes anew" in notes[0]:
+        assert again["groups"] == first["groups"]
+        assert again["context"]["created"] == first["context"]["created"]
+        assert notes[0] in again["warnings"]
+    else:
+        assert "it is tuned anew" in notes[0]
+    (_, notes), _ = run_world(2, known_rank, payload | {"fresh": True}, home)
+    assert not any("known" in note for note in notes)

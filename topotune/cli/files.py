@@ -1,6 +1,7 @@
 """Verbs about descriptions of machines: probe, import, export, show, schema."""
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -114,13 +115,21 @@ def show(
         Path | None,
         typer.Argument(
             metavar="[FILE]",
-            help="A topology, measurement, plan, gradients, machine profile, or a capture that import takes.",
+            help="A topology, measurement, plan, gradients, machine profile, journal of a tuning run, or a "
+            "capture that import takes.",
         ),
     ] = None,
     profile: KnownMachine = None,
     nodes: Annotated[
         int | None, typer.Option("--nodes", metavar="N", help="So many of the known machine.")
     ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--export", metavar="FILE", help="Write a journal's search to FILE, as a database of Optuna's."
+        ),
+    ] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Show a result file or a known machine for people.
@@ -128,21 +137,32 @@ def show(
     Example: topotune show plan.json
     """
     from topotune.documents import read_document
+    from topotune.tune.journal import is_journal
 
     one_of(file, profile)
     if nodes is not None and profile is None:
         raise UsageError("--nodes: counts known machines", hint="topotune show --profile NAME --nodes 2")
     if file is None:
         assert profile is not None
+        if export is not None:
+            raise UsageError("--export: is for the journal of a tuning run")
         _show_profile(profile, nodes, as_json)
+        return
+    if is_journal(file):
+        _show_journal(file, export, force, as_json)
         return
     try:
         document = read_document(file)
     except InputFileError:
-        if _show_capture(str(file), as_json):
+        if export is None and _show_capture(str(file), as_json):
             return
         raise
     kind = document["schema"]
+    if export is not None:
+        raise UsageError(
+            f"--export: {file} is a {kind}; what can be exported so is a tuning run's journal",
+            hint="topotune show plan.journal.jsonl --export study.db",
+        )
     if kind == "topotune/profile":
         _show_profile(str(file.absolute()), None, as_json)
     elif kind == "topotune/topology":
@@ -172,7 +192,7 @@ def show(
     else:
         raise UsageError(
             f"{file}: is a {kind}, which show does not know",
-            hint="show reads topologies, measurements, plans, gradients, machine profiles",
+            hint="show reads topologies, measurements, plans, gradients, machine profiles, journals",
         )
 
 
@@ -196,6 +216,21 @@ def _show_capture(file: str, as_json: bool) -> bool:
     document = topology_to_document(topology) | summary(topology) if as_json else None
     say(document if document is not None else render(topology, width=width()), as_json)
     return True
+
+
+def _show_journal(file: Path, export: Path | None, force: bool, as_json: bool) -> None:
+    from topotune.report.tuning import describe_tuning_run, tuning_run_to_document
+    from topotune.results.tuning import tuning_run_of
+    from topotune.tune.journal import read_journal
+
+    run = tuning_run_of(read_journal(file), str(file))
+    if export is not None:
+        from topotune.results.study import write_studies
+
+        num_studies = write_studies(run, str(file), export, force=force)
+        note = f"{num_studies} studies written to {export}: optuna-dashboard sqlite:///{export}"
+        print(note, file=sys.stderr)
+    say(tuning_run_to_document(run) if as_json else describe_tuning_run(run), as_json)
 
 
 def _show_profile(name: str, nodes: int | None, as_json: bool) -> None:

@@ -72,6 +72,9 @@ def tune(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a run that was cut short, by its journal.")
     ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Tune even where TOPOTUNE_HOME holds a plan for this cluster.")
+    ] = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -96,6 +99,7 @@ def tune(
         "seed": seed,
         "journal_path": None if journal_path is None else str(journal_path),
         "resume": resume,
+        "fresh": fresh,
         "step": step_payload(gradients, params, backward, compute, asked=False),
     }
     TuneOptions.from_payload(payload)

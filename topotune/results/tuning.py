@@ -139,11 +139,12 @@ class TuningRun:
     def curves(self) -> "dict[Arm, dict[int, tuple[float, tuple[float, float], int]]]":
         """Median, its 95 % interval (seconds) and the number of samples, by arm and message size.
 
-        Of what ran while the main thread did nothing else, in the search and the confirmation alike.
+        Of what ran while the main thread did nothing else, in the search and the confirmation alike; null
+        trials ran the default on other connections.
         """
         found: dict[Arm, dict[int, list[float]]] = {}
         for trial in self.trials:
-            if trial.condition != "idle":
+            if trial.condition != "idle" or trial.purpose == "null":
                 continue
             for index, arm in enumerate(trial.arms):
                 if samples_s := trial.samples_s(index):

@@ -30,6 +30,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from topotune.documents import read_bytes_from_start
 from topotune.errors import InputFileError, OutputFileError
 
 SCHEMA: Final = "topotune/journal"
@@ -328,6 +329,17 @@ def _decode_line(line: bytes) -> dict[str, Any] | str:
 
 def _canonical(record: Mapping[str, Any]) -> bytes:
     return json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def is_journal(path: Path) -> bool:
+    """Whether a regular file begins as a journal does; False for what cannot be read.
+
+    Whatever is none is for another reader to refuse.
+    """
+    try:
+        return read_bytes_from_start(path, len(_LINE_START)) == _LINE_START
+    except InputFileError:
+        return False
 
 
 def check_replaceable(path: Path) -> None:

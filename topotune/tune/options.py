@@ -95,6 +95,7 @@ class TuneOptions:
         backend: the collective library of the job: gloo, or nccl with one GPU for each rank.
         journal_path: where the journal is written (by rank 0); None keeps none.
         resume: whether to go on with the run whose journal stands there.
+        fresh: whether to tune even where a plan for this cluster is known.
         step: the training step to choose buckets for; None chooses none.
 
     Raises:
@@ -108,6 +109,7 @@ class TuneOptions:
     backend: str = "gloo"
     journal_path: str | None = None
     resume: bool = False
+    fresh: bool = False
     step: StepOptions | None = None
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ RoundsKey = tuple[str, int, tuple[Candidate, ...], Condition]
 """Purpose, message size, arms, condition."""
 
 _REPLAYED: Final = ("pilot", "search", "condition")
-_OWN_OPTIONS: Final = frozenset({"budget_s", "journal_path", "resume"})
+_OWN_OPTIONS: Final = frozenset({"budget_s", "journal_path", "resume", "fresh"})
 """Options in which launches of one run may differ."""
 
 _SHOWN_DIFFERENCES, _SHOWN_CHARACTERS = 3, 60

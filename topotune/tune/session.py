@@ -4,12 +4,13 @@ All ranks call the same function, in the environment that torchrun gives. They j
 rank 0 alone decides, and tells the others what to run. Payloads and results are JSON.
 """
 
+import os
 import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, replace
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -50,6 +51,7 @@ from topotune.tune.compare import compare_plan, comparison_to_document
 from topotune.tune.decide import Limit
 from topotune.tune.gpu_station import GpuStation, NcclEngine, log_to
 from topotune.tune.journal import ENDED
+from topotune.tune.known import Known, find_known, keep, kept_plan, known_path, recheck
 from topotune.tune.nccl_place import combined_place, local_nccl_facts, nccl_candidates
 from topotune.tune.nccl_settings import NcclPlace, why_no_settings
 from topotune.tune.opening import Record
@@ -215,12 +217,19 @@ def _tune(
     place, model = None, None
     station: Station
     if log is None:
-        model, warnings = _link_model(world, options, started_s, report, record)
         station = _station(world, steps)
     else:
         place = combined_place(messages.gather(local_nccl_facts()), world.nodes.node_of_rank)
-        warnings = _warnings_of(place)
         station = stack.enter_context(closing(_gpu_station(world, place, log)))
+    kept_at, known = _known_plan(world, station, options, fingerprint, started_s, on_note, messages)
+    if known.holds:
+        if journal is not None and known.plan is not None:
+            journal.note(ENDED, {"plan": plan_to_document(known.plan)})
+        return known.plan
+    if place is None:
+        model, warnings = _link_model(world, options, started_s, report, record)
+    else:
+        warnings = _warnings_of(place)
     if world.rank != 0:
         _follow(world, station)
         return None
@@ -259,7 +268,67 @@ def _tune(
         if journal is not None:
             journal.note(ENDED, {"plan": plan_to_document(plan)})
     bench.end()
+    if kept_at is not None and (problem := keep(kept_at, plan)) is not None:
+        on_note(problem)
     return plan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _KnownPlan:
+    """Whether a plan that was kept holds, on all ranks; and the plan, on rank 0."""
+
+    holds: bool = False
+    plan: Plan | None = None
+
+
+def _known_plan(
+    world: World,
+    station: Station,
+    options: TuneOptions,
+    fingerprint: Fingerprint,
+    started_s: float,
+    on_note: Callable[[str], None],
+    messages: Messages,
+) -> tuple[Path | None, _KnownPlan]:
+    """Look for a plan that is kept of this cluster, and check it again. Collective.
+
+    Returns:
+        where rank 0 keeps the plan of this run, and what holds already.
+    """
+    path, known = None, Known()
+    if world.rank == 0:
+        # Gradients that cannot be read end the run where all ranks hear of it; here nothing is known then.
+        with suppress(TopotuneError):
+            gradients = None if options.step is None else options.step.gradients()
+            path = known_path(os.environ, fingerprint, options, gradients)
+        if path is not None and not options.fresh and not options.resume:
+            shape = shape_of(range(world.num_ranks), world.nodes.node_of_rank)
+            known = find_known(path, fingerprint, shape, options)
+            if known.note is not None:
+                on_note(known.note)
+    if not messages.gather(known.plan is not None)[0]:
+        return path, _KnownPlan()
+    if world.rank != 0:
+        _follow(world, station)
+        return path, _KnownPlan(holds=bool(messages.gather(None)[0]))
+    assert known.plan is not None
+    bench = TorchBench(station, started_s=started_s)
+    table = known.plan.groups[0].allreduce
+    assert table is not None, "it was found for this shape"
+    with _told_to_all(world, bench):
+        bench.arrange(known.plan.rank_order)
+        sampling = Sampling(bench=bench, rng=np.random.default_rng(options.seed))
+        checked = recheck(known.plan, table, sampling, options)
+        if checked.problem is not None:
+            bench.renew()  # an order of ranks is set before the first call of a candidate
+    bench.end()
+    messages.gather(checked.problem is None)
+    if checked.problem is not None:
+        on_note(f"this cluster is known, but its plan no longer holds ({checked.problem}): it is tuned anew")
+        return path, _KnownPlan()
+    plan, said = kept_plan(known.plan, checked)
+    on_note(said)
+    return path, _KnownPlan(holds=True, plan=plan)
 
 
 @contextmanager

@@ -1,0 +1,109 @@
+"""A journal's search opens in Optuna as it was, one study a size."""
+
+import json
+import math
+import sys
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+from topotune.__main__ import main
+from topotune.errors import InputFileError, OutputFileError
+from topotune.results.study import study_name, write_studies
+from topotune.results.tuning import tuning_run_of
+from topotune.tune.journal import Journal, read_journal
+
+TOLD = [
+    (1024, "ring", {"channels": 2}, "COMPLETE", -math.log(2.0), 10, None),
+    (1024, "ring", {"channels": 1}, "PRUNED", 0.7, 2, None),
+    (1024, "double_binary_tree", {"pieces": 2}, "FAIL", None, 0, "rank 1 got 3, not 6"),
+    (5796, "recursive_doubling", {}, "COMPLETE", -0.1, 10, None),
+]
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory):
+    path = tmp_path_factory.mktemp("run") / "plan.journal.jsonl"
+    with Journal(path, {"topotune_version": "0.1.0", "options": {"budget_s": 60.0}}) as writing:
+        for size, algorithm, params, state, log_ratio, num_rounds, problem in TOLD:
+            writing.note(
+                "told",
+                {
+                    "message_bytes": size,
+                    "algorithm": algorithm,
+                    "params": params,
+                    "state": state,
+                    "log_ratio": log_ratio,
+                    "num_rounds": num_rounds,
+                    "problem": problem,
+                },
+            )
+    return path
+
+
+def show(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["topotune", "show", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code or 0
+
+
+def test_optuna_reads_studies_trials_values_states_and_attributes(journal, tmp_path, capsys, monkeypatch):
+    database = tmp_path / "study.db"
+    assert show(monkeypatch, journal, "--export", database) == 0
+    shown = capsys.readouterr()
+    assert "2 studies written to" in shown.err
+    assert "ring channels=2" in shown.out
+    url = f"sqlite:///{database}"
+    assert optuna.study.get_all_study_names(url) == ["allreduce of 1 KiB", "allreduce of 5796 bytes"]
+    study = optuna.load_study(study_name="allreduce of 1 KiB", storage=url)
+    assert study.user_attrs["message_bytes"] == 1024
+    assert study.best_params == {"algorithm": "ring", "ring": '{"channels":2}'}
+    assert study.best_value == pytest.approx(-math.log(2.0))
+    complete, pruned, failed = study.trials
+    assert [one.state for one in study.trials] == [TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL]
+    assert complete.user_attrs["default_over_candidate"] == pytest.approx(2.0)
+    assert complete.user_attrs["num_rounds"] == 10
+    assert pruned.intermediate_values == {2: 0.7}
+    assert failed.user_attrs["problem"] == "rank 1 got 3, not 6"
+    assert failed.params["double_binary_tree"] == '{"pieces":2}'
+
+
+def test_a_file_that_is_there_is_not_overwritten_unasked(journal, tmp_path):
+    run = tuning_run_of(read_journal(journal), str(journal))
+    (tmp_path / "study.db").write_text("mine")
+    with pytest.raises(OutputFileError, match="exists already"):
+        write_studies(run, "journal", tmp_path / "study.db")
+    assert (tmp_path / "study.db").read_text() == "mine"
+
+
+@pytest.mark.parametrize(("state", "log_ratio"), [("RUNNING", 0.1), ("COMPLETE", None)])
+def test_a_verdict_that_optuna_cannot_hold_is_refused(tmp_path, state, log_ratio):
+    note = {"message_bytes": 8, "algorithm": "ring", "params": {}, "state": state, "log_ratio": log_ratio}
+    with Journal(tmp_path / "journal", {}) as writing:
+        writing.note("told", note)
+    run = tuning_run_of(read_journal(tmp_path / "journal"), "journal")
+    with pytest.raises(InputFileError, match="a verdict is"):
+        write_studies(run, "journal", tmp_path / "study.db")
+
+
+def test_a_run_without_a_search_has_nothing_to_export(tmp_path):
+    with Journal(tmp_path / "journal", {}):
+        pass
+    run = tuning_run_of(read_journal(tmp_path / "journal"), "journal")
+    with pytest.raises(InputFileError, match="tells of no verdict of a search"):
+        write_studies(run, "journal", tmp_path / "study.db")
+    assert not (tmp_path / "study.db").exists()
+
+
+def test_only_a_journal_is_exported(tmp_path, capsys, monkeypatch):
+    plan = tmp_path / "gradients.json"
+    plan.write_text(json.dumps({"schema": "topotune/gradients", "schema_version": 1}))
+    assert show(monkeypatch, plan, "--export", tmp_path / "study.db") == 2
+    assert "what can be exported so is a tuning run's journal" in capsys.readouterr().err
+
+
+def test_studies_are_named_by_their_size():
+    assert study_name(1 << 20) == "allreduce of 1 MiB"
+    assert study_name((1 << 20) + 4) == f"allreduce of {(1 << 20) + 4} bytes"
