@@ -5,9 +5,10 @@
 Times ``dist.all_reduce`` on a ``topotune`` group and on a raw ``gloo`` group of the same ranks, in blocks
 that alternate in random order, and prints the difference per call ("cost"): the median over pairs of blocks
 with a bootstrap interval. The rows say what the call meets: no plan at all, or a plan whose row for this size
-is the default. Two more rows show other collectives. A collective ends with its slowest rank, so a block
-counts as its slowest rank's time. "work" is the same difference in CPU time of the calling thread: with more
-runnable threads than processors the clock shows mostly whom the kernel ran.
+is the default. Two more rows show other collectives, and one what the watch for drift costs a call that the
+plan serves: "gloo" is there a topotune group without the watch. A collective ends with its slowest rank, so a
+block counts as its slowest rank's time. "work" is the same difference in CPU time of the calling thread: with
+more runnable threads than processors the clock shows mostly whom the kernel ran.
 """
 
 import argparse
@@ -33,6 +34,7 @@ BUDGET_US = 30.0
 Pair = tuple[tuple[float, float], tuple[float, float]]
 """One block on gloo and one on topotune, each (by the clock, of the thread's work)."""
 SIZES = (4, 1024, 65536)
+WATCHED = 16
 RESAMPLES = 2000
 
 
@@ -113,18 +115,25 @@ def run_rank(
     os.environ["TOPOTUNE_REPORT"] = os.devnull
     dist.init_process_group("topotune", store=store, rank=rank, world_size=num_ranks)
     raw = dist.new_group(backend="gloo")
+    unwatched = None
+    if planned and num_ranks > 1:
+        os.environ["TOPOTUNE_DRIFT"] = "off"
+        unwatched = dist.new_group(backend="topotune")
     order = random.Random(0)  # the same order on all ranks
     samples: dict[str, list[Pair]] = {}
-    for name, call in calls(planned):
+    rows = [(name, call, raw) for name, call in calls(planned)]
+    if unwatched is not None:
+        rows.append((f"all_reduce {WATCHED} B by the plan, watched", all_reduce_of(WATCHED), unwatched))
+    for name, call, without in rows:
         for _ in range(3):
             time_block(call, dist.group.WORLD, num_calls)
-            time_block(call, raw, num_calls)
+            time_block(call, without, num_calls)
         pairs = []
         for _ in range(num_blocks):
-            groups = [raw, dist.group.WORLD]
+            groups = [without, dist.group.WORLD]
             order.shuffle(groups)
             times = {group: time_block(call, group, num_calls) for group in groups}
-            pairs.append([times[raw], times[dist.group.WORLD]])
+            pairs.append([times[without], times[dist.group.WORLD]])
         slowest = torch.tensor(pairs)  # shape (num_blocks, 2 groups, 2 clocks)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=raw)
         samples[name] = slowest.tolist()
@@ -135,13 +144,16 @@ def run_rank(
 
 def calls(planned: bool) -> Iterator[tuple[str, Callable[[Any], Any]]]:
     for size in SIZES:
-        tensor = torch.zeros(size // 4)
-        name = f"all_reduce {size} B, {'default row' if planned else 'no plan'}"
-        yield name, lambda group, tensor=tensor: dist.all_reduce(tensor, group=group)
+        yield f"all_reduce {size} B, {'default row' if planned else 'no plan'}", all_reduce_of(size)
     if planned:
         tensor = torch.zeros(1)
         yield "broadcast 4 B, under a plan", lambda group: dist.broadcast(tensor, 0, group=group)
         yield "barrier, under a plan", lambda group: dist.barrier(group=group)
+
+
+def all_reduce_of(size: int) -> Callable[[Any], Any]:
+    tensor = torch.zeros(size // 4)
+    return lambda group: dist.all_reduce(tensor, group=group)
 
 
 def time_block(call: Callable[[Any], Any], group: Any, num_calls: int) -> tuple[float, float]:
@@ -171,16 +183,18 @@ def compare(num_ranks: int, call: str, pairs: list[Pair]) -> Line:
 
 
 def plan(num_ranks: int) -> Plan:
-    """A plan that fits this machine: its own algorithm from 1 MiB, the default for all that is timed here."""
-    below, above = (
-        Row(min_bytes=0, max_bytes=2**20, algorithm="default", no_bound_reason="a benchmark"),
-        Row(min_bytes=2**20, max_bytes=None, algorithm="ring", no_bound_reason="a benchmark"),
+    """A plan that fits this machine: algorithms of its own from 1 MiB and for WATCHED, else the default."""
+    starts = [(0, "default"), (WATCHED, "recursive_doubling"), (2 * WATCHED, "default"), (2**20, "ring")]
+    ends = [begin for begin, _ in starts[1:]] + [None]
+    rows = tuple(
+        Row(min_bytes=begin, max_bytes=end, algorithm=name, no_bound_reason="a benchmark")
+        for (begin, name), end in zip(starts, ends, strict=True)
     )
     return Plan(
         groups=(
             Group(
                 shape=GroupShape(num_ranks=num_ranks, num_nodes=1, ranks_per_node=num_ranks, stride=1),
-                allreduce=(below, above),
+                allreduce=rows,
             ),
         ),
         fingerprint=combine_facts([local_facts("gloo")] * num_ranks, [0] * num_ranks),

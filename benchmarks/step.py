@@ -13,10 +13,11 @@ exchange does (--backward-share). Four ways to run the step take turns in random
     buckets          gloo, the best buckets for gloo
     both             the plan's algorithm, the best buckets for it
 
-Each is compared with the default in the same rounds: the ratio of medians with its 95 % interval. Beside it
-stand the step that the model predicts from the times of single allreduces, measured first, and, where
---profile names the cluster, the step with these very buckets if each allreduce ran at the provable limit of
-the links. Without --plan, all sizes run --algorithm over the nodes' groups of ranks.
+Better buckets are the fastest of a few steps with what `tune` would try: what the model proposes, and torch's
+own. Each way is compared with the default in the same rounds: the ratio of medians with its 95 % interval.
+Beside it stand the step that the model predicts from the times of single allreduces, measured first, and,
+where --profile names the cluster, the step with these very buckets if each allreduce ran at the provable
+limit of the links. Without --plan, all sizes run --algorithm over the nodes' groups of ranks.
 """
 
 import argparse
@@ -42,20 +43,22 @@ from topotune.plan import Certificate, Context, Group, Plan, Row
 from topotune.step.bottleneck import bound_of_step
 from topotune.step.buckets import assign_buckets, layout_of, limits_of
 from topotune.step.curve import Curve
-from topotune.step.projection import layout_with, project
+from topotune.step.projection import Layout, layout_with, project
 from topotune.step.timeline import timeline_of
 from topotune.train.agreement import shape_of
 from topotune.train.ddp import takes_cap_list
 from topotune.tune.options import StepOptions
 from topotune.tune.statistics import compare_arms
 from topotune.tune.step_bench import StepBench, slowest
-from topotune.tune.step_ranks import StepRanks
+from topotune.tune.step_choice import proposals_of
+from topotune.tune.step_ranks import StepRanks, Way
 from topotune.tune.timing import Station, TorchBench
 from topotune.tune.world import World, joined_world
 from topotune.units import MIB, format_bytes, format_seconds, parse_bytes
 
 SIZES = ("64K", "1M", "4M", "12M")
 CONFIDENCE = 0.95
+LOOK_ROUNDS = 3
 
 
 def main() -> None:
@@ -137,12 +140,17 @@ def measure(
     gradients = gradients.with_backward(options.backward_share * exchange_s)
     steps.begin(gradients)
     takes_list = takes_cap_list()
-    best = {way: project(gradients, curve, takes_list=takes_list).best for way, curve in curves.items()}
+    best = {
+        curve: fastest_caps(
+            steps, way, proposals_of(project(gradients, curves[curve], takes_list=takes_list))
+        )
+        for way, curve in (("raw", "default"), ("plan", "plan"))
+    }
     ways = {
         "default": ("raw", "default", None),
         "algorithm": ("plan", "plan", None),
-        "buckets": ("raw", "default", best["default"].caps_mb),
-        "both": ("plan", "plan", best["plan"].caps_mb),
+        "buckets": ("raw", "default", best["default"]),
+        "both": ("plan", "plan", best["plan"]),
     }
     alone = steps.stand("alone", "alone")
     for name, (way, _, caps) in ways.items():
@@ -191,6 +199,16 @@ def measure(
         "torch": torch.__version__,
         "topotune": topotune.__version__,
     }
+
+
+def fastest_caps(steps: StepBench, way: Way, proposals: dict[str, Layout]) -> tuple[float, ...] | None:
+    """The caps whose steps were the fastest of a few; None for torch's own."""
+    arms = {"its own": None} | {name: layout.caps_mb for name, layout in proposals.items()}
+    for name, caps in arms.items():
+        steps.stand(name, way, caps)
+    taken = steps.rounds(tuple(arms), LOOK_ROUNDS)
+    steps.drop(*arms)
+    return arms[min(arms, key=lambda name: float(np.median(slowest(taken[name]))))]
 
 
 def plan_of(world: World, algorithm: str) -> Plan:

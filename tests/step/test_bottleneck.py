@@ -28,6 +28,17 @@ CASES = {
         "tail-bucket-bound: the exchange adds 500 ms to a backward of 1 s; the last bucket of 5 MiB alone "
         "takes 500 ms",
     ),
+    # Most of the bytes are in the last bucket, but no other buckets would make the step much shorter.
+    "wire, with a large tail": (
+        (2.5, [0.5], (MIB, 16 * MIB), FAST_START),
+        "wire-bound: the exchange adds 2 s to a backward of 500 ms; 17 MiB in 2 buckets take 1.7 s, "
+        "10.5 MB/s",
+    ),
+    # One size says nothing of what a call costs.
+    "wire, one size measured": (
+        (4.0, [1.0], (10 * MIB, 10 * MIB), Curve((10 * MIB,), (1.0,))),
+        "wire-bound: the exchange adds 3 s to a backward of 1 s; 20 MiB in 2 buckets take 2 s, 10.5 MB/s",
+    ),
     "wire": (
         (4.0, [1.0], (9 * MIB,) * 4, FAST_START),
         "wire-bound: the exchange adds 3 s to a backward of 1 s; 36 MiB in 4 buckets take 3.6 s, 10.5 MB/s",

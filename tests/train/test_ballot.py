@@ -21,11 +21,11 @@ KINDS = [("allreduce", 1000, "float32"), ("allreduce", 2000, "float32")]
 QUICK = DriftOptions(rules=Rules(skip=0, window=2, order=0, learn=3, least_s=0.0), check_every_ns=8_000_000)
 
 
-def drifts(num_ranks, monkeypatch_options=QUICK):
-    drift.OPTIONS, before = monkeypatch_options, drift.OPTIONS
+def drifts(num_ranks, acts=True):
+    drift.OPTIONS, before = QUICK, drift.OPTIONS
     store = dist.HashStore()
     made = [
-        Drift(dist.PrefixStore("drift", store), rank, num_ranks, where="here", tables=TABLES)
+        Drift(dist.PrefixStore("drift", store), rank, num_ranks, where="here", tables=TABLES, acts=acts)
         for rank in range(num_ranks)
     ]
     drift.OPTIONS = before
@@ -138,6 +138,21 @@ def test_a_slow_down_that_the_default_shares_keeps_the_plan_and_is_told_once(no_
         "topotune: here: allreduce of 1000 B by ring takes 4 s now, 4.0 times what it took in the job's "
         "first calls; the default takes 4 s, faster in 0 of 16 pairs of calls: the plan stays"
     )
+
+
+def test_groups_that_may_not_act_keep_their_plan():
+    ranks = drifts(2, acts=False)
+    by_plan = run(ranks, [KINDS[0]] * 300, lambda rank, number, plan: 9.0 if number > 60 else 1.0, 0)
+    assert by_plan == [[True] * 300] * 2
+    assert ranks[0].document()["kinds"][0]["slower"]
+
+
+def test_kinds_of_calls_beyond_the_most_run_by_the_plan_unwatched():
+    ranks = drifts(2)
+    calls = [("allreduce", num_bytes, "float32") for num_bytes in range(1, drift.MAX_KINDS + 50)] * 2
+    by_plan = run(ranks, calls, lambda rank, number, plan: 1.0, 0)
+    assert by_plan == [[True] * len(calls)] * 2
+    assert [len(one.kinds) for one in ranks] == [drift.MAX_KINDS] * 2
 
 
 def test_trials_of_a_kind_become_rarer(no_warnings):

@@ -26,7 +26,7 @@ from topotune.plan.algorithms import check_params
 from topotune.plan.nccl import NCCL
 from topotune.schedule.assemble import Transfers, assemble
 from topotune.schedule.catalog import PARAMS_OF_ALGORITHM, build
-from topotune.schedule.hierarchical import between_groups, check_groups
+from topotune.schedule.hierarchical import between_groups, check_groups, num_parts
 from topotune.schedule.model import COPY, REDUCE, Params, Schedule
 from topotune.simulate.calls import SEGMENTS, Calls, calls_on
 from topotune.simulate.memory import allreduce_through_memory, stages_through_memory
@@ -97,6 +97,7 @@ def _through_memory_and_across(params: Params, model: LinkModel, message_bytes: 
     """As ``native_hierarchical``, with the stages inside groups through memory.
 
     Across: one call of gloo where there are two levels, the schedule ``hierarchical`` where there are three.
+    With two levels of equal groups the network carries one part while the memory works on others.
     """
     nested = check_groups(params["groups"], model.num_ranks)
     members = [group for outer in nested for group in outer]
@@ -113,7 +114,13 @@ def _through_memory_and_across(params: Params, model: LinkModel, message_bytes: 
         return inside + predict(everywhere, model, message_bytes)
     calls = calls_on(model, [SEGMENTS * len(counterparts) * len(members)])
     _across(calls, members, 0)
-    return inside + calls.time_s(message_bytes)
+    across_s = calls.time_s(message_bytes)
+    if not by_shards:
+        return inside + across_s
+    # The first part's way in and the last one's way out are beside nothing.
+    parts = np.asarray([num_parts(size) for size in message_bytes])
+    beside_s = np.maximum(across_s - model.call_overhead_s, inside * (1 - 1 / parts))
+    return inside / parts + beside_s + model.call_overhead_s
 
 
 def _counterparts(members: Sequence[Sequence[int]]) -> list[list[int]]:

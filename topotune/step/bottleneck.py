@@ -1,4 +1,11 @@
-"""What bounds a training step, in one line with figures: what to look at before any knob is turned."""
+"""What bounds a training step, in one line with figures: what to look at before any knob is turned.
+
+One cause is named, the first of these that holds. Ranks wait longer for the slowest backward than the
+exchange adds: skew. The exchange adds next to nothing: compute. Most of what it adds would be there if all
+bytes went at the best rate that any size reaches: wire. Most of the exchange is what a call costs however
+small it is: launch. The last bucket, which begins when the backward ends, takes most of what the exchange
+adds: tail-bucket. Else, wire.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,8 +64,10 @@ def bound_of_step(
     skew_s = backward_s - min(backward_by_rank_s)
     exposed_s = max(0.0, step_s - backward_s)
     times_s = [curve.time_s(num_bytes) for num_bytes in layout_bytes]
-    exchange_s, tail_s = sum(times_s), times_s[-1]
-    launch_s = len(layout_bytes) * curve.times_s[0]
+    exchange_s, tail_s, total = sum(times_s), times_s[-1], sum(layout_bytes)
+    launch_s = len(layout_bytes) * curve.launch_s
+    # However the bytes are cut, and however well the backward hides them, so much would be left over.
+    left_over_s = total * curve.best_seconds_per_byte - backward_s
     count = f"{len(layout_bytes)} buckets" if len(layout_bytes) > 1 else "1 bucket"
     step, backward, exposed = map(format_seconds, (step_s, backward_s, exposed_s))
     adds = f"the exchange adds {exposed} to a backward of {backward}"
@@ -72,13 +81,13 @@ def bound_of_step(
     elif exposed_s <= _HIDDEN * step_s:
         kind = "compute"
         text = f"a step of {step} hides all but {exposed} of {format_seconds(exchange_s)} of exchange"
-    elif launch_s >= _MOST_OF * exchange_s:
+    elif left_over_s < _MOST_OF * exposed_s and launch_s >= _MOST_OF * exchange_s:
         kind = "launch"
         text = (
-            f"{adds}; {count} cost {format_seconds(curve.times_s[0])} each however small, "
+            f"{adds}; {count} cost {format_seconds(curve.launch_s)} each however small, "
             f"{format_seconds(launch_s)} of {format_seconds(exchange_s)} of exchange"
         )
-    elif tail_s >= _MOST_OF * exposed_s:
+    elif left_over_s < _MOST_OF * exposed_s and tail_s >= _MOST_OF * exposed_s:
         kind = "tail-bucket"
         text = (
             f"{adds}; the last bucket of {format_bytes(layout_bytes[-1])} alone takes "
@@ -86,7 +95,6 @@ def bound_of_step(
         )
     else:
         kind = "wire"
-        total = sum(layout_bytes)
         text = (
             f"{adds}; {format_bytes(total)} in {count} take {format_seconds(exchange_s)}, "
             f"{format_rate(total / exchange_s)}"

@@ -52,6 +52,23 @@ class Curve:
         # A last pair that noise has turned around must not make large messages free.
         return max(rise, self.times_s[-1] / self.sizes[-1] / 2)
 
+    @property
+    def best_seconds_per_byte(self) -> float:
+        """Of the size that goes fastest for its bytes."""
+        return min(time_s / size for size, time_s in zip(self.sizes, self.times_s, strict=True))
+
+    @property
+    def launch_s(self) -> float:
+        """What a message costs however small: the line through the two smallest sizes, at no bytes at all.
+
+        With one size nothing can be told apart, and it is 0.
+        """
+        if len(self.sizes) == 1:
+            return 0.0
+        (first, second), (first_s, second_s) = self.sizes[:2], self.times_s[:2]
+        rise = (second_s - first_s) / (second - first)
+        return min(first_s, max(0.0, first_s - rise * first))
+
     def __call__(self, message_bytes: float | Floats) -> Floats:
         """Seconds, shape of ``message_bytes``."""
         wanted = np.asarray(message_bytes, dtype=np.float64)

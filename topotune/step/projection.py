@@ -29,6 +29,9 @@ _MOST_CAPS: Final = 4096
 LEAST_GAIN: Final = 1e-3
 """What a bucket more must gain, as a share of the best step that there could be."""
 
+DEAR_GAIN: Final = 5e-3
+"""What it must gain where ranks are short of processors, which copying and launching take, too."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
@@ -56,12 +59,14 @@ class Projection:
         default: with nothing given.
         single: with the best single cap.
         listed: with a list of caps; None where DDP takes none, or one cap says the same.
+        shorter: likewise, where each bucket more must gain `DEAR_GAIN`.
     """
 
     optimum_s: float
     default: Layout
     single: Layout
     listed: Layout | None
+    shorter: Layout | None
 
     @property
     def best(self) -> Layout:
@@ -89,16 +94,12 @@ def project(gradients: Gradients, curve: Curve, *, takes_list: bool) -> Projecti
     """
     _, end_s = best_layout(gradients.sizes, gradients.ready_s, curve)
     optimum_s = max(gradients.backward_s, end_s)
-    price_s = LEAST_GAIN * optimum_s
-    listed = None
-    if takes_list:
-        layout, _ = best_layout(gradients.sizes, gradients.ready_s, lambda sizes: curve(sizes) + price_s)
-        listed = _listed(gradients, curve, layout)
     return Projection(
         optimum_s=optimum_s,
         default=layout_with(gradients, curve, None),
-        single=_best_single(gradients, curve, price_s),
-        listed=listed,
+        single=_best_single(gradients, curve, LEAST_GAIN * optimum_s),
+        listed=_listed(gradients, curve, LEAST_GAIN * optimum_s) if takes_list else None,
+        shorter=_listed(gradients, curve, DEAR_GAIN * optimum_s) if takes_list else None,
     )
 
 
@@ -130,7 +131,9 @@ def _best_single(gradients: Gradients, curve: Curve, price_s: float) -> Layout:
     return layout_with(gradients, curve, (best[0] / MIB,))
 
 
-def _listed(gradients: Gradients, curve: Curve, layout: Sequence[int]) -> Layout | None:
+def _listed(gradients: Gradients, curve: Curve, price_s: float) -> Layout | None:
+    """The best list of caps where each bucket costs this more."""
+    layout, _ = best_layout(gradients.sizes, gradients.ready_s, lambda sizes: curve(sizes) + price_s)
     if not 1 < len(layout) <= _MOST_CAPS:
         return None
     return layout_with(gradients, curve, caps_of(layout))

@@ -21,7 +21,7 @@ from topotune.step.bottleneck import StepBound, bound_of_step
 from topotune.step.buckets import assign_buckets, layout_of, limits_of
 from topotune.step.curve import Curve, curves_of_rows
 from topotune.step.gradients import Gradients
-from topotune.step.projection import Layout, project
+from topotune.step.projection import Layout, Projection, project
 from topotune.step.timeline import timeline_of, timeline_to_document
 from topotune.tune.compare import verdict_of
 from topotune.tune.confirm import CONFIDENCE
@@ -120,7 +120,7 @@ def choose_buckets(
         seed=seed,
     )
     found = project(gradients, curve, takes_list=takes_list)
-    proposals = _proposals(found.default, found.single, found.listed)
+    proposals = proposals_of(found)
     longest_s = _longest_s(gradients, own_layout, (curve, default_curve))
     num_arms = 3 + len(proposals)
     if longest_s > _LONGEST_STEP_S:
@@ -227,16 +227,27 @@ def compare_steps(
     }, []
 
 
-def _proposals(default: Layout, single: Layout, listed: Layout | None) -> dict[str, Layout]:
-    """What is worth trying against torch's own buckets, by name."""
-    found = {"a list of caps": listed, "one cap": single}
-    return {
-        name: layout
-        for name, layout in found.items()
-        if layout is not None
-        and layout.layout_bytes != default.layout_bytes
-        and layout.step_s < (1 - _LEAST_PREDICTED) * default.step_s
-    }
+def proposals_of(found: Projection) -> dict[str, Layout]:
+    """What is worth trying against torch's own buckets, by name; no two with the same buckets.
+
+    Those with fewer buckets may lose by the model and win in a step: what a bucket costs beside its exchange
+    is not in it.
+    """
+    proposals: dict[str, Layout] = {}
+    seen = {found.default.layout_bytes}
+    for name, layout in (
+        ("a list of caps", found.listed),
+        ("a shorter list of caps", found.shorter),
+        ("one cap", found.single),
+    ):
+        if (
+            layout is not None
+            and layout.layout_bytes not in seen
+            and layout.step_s < (1 - _LEAST_PREDICTED) * found.default.step_s
+        ):
+            proposals[name] = layout
+            seen.add(layout.layout_bytes)
+    return proposals
 
 
 def _measured(

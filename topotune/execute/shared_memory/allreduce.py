@@ -27,7 +27,7 @@ from topotune.execute.shared_memory.collectives import SharedCollectives
 from topotune.execute.shared_memory.segment import DATA_BYTES, open_memory
 from topotune.links.messages import Messages
 from topotune.schedule.catalog import build
-from topotune.schedule.hierarchical import between_groups, check_groups
+from topotune.schedule.hierarchical import between_groups, check_groups, num_parts
 from topotune.schedule.model import Params
 
 
@@ -111,6 +111,9 @@ class SharedMemoryHierarchical(_ThroughSharedMemory):
     among those, broadcast inside. The allreduce between groups is gloo's; where groups lie in outer groups
     (three levels) it is the schedule ``hierarchical`` over these.
 
+    With gloo's, large messages of equal groups go in parts: while the network carries one, the node's memory
+    is at work on others. How many follows from the message's bytes alone.
+
     Args:
         params: ``groups``, the innermost of ranks that share a node; with three levels also ``pieces``, of
             the schedule.
@@ -138,18 +141,35 @@ class SharedMemoryHierarchical(_ThroughSharedMemory):
         if inside is None:  # alone in its group
             self._allreduce_across(flat, op)
         elif self._has_equal_groups:
-            shard = self.communicator.scratch(inside.shard_elements(flat.numel(), flat.itemsize), flat.dtype)
-            inside.reduce_scatter(flat, shard, reduction)
-            self._allreduce_across(shard, op)
-            inside.allgather(shard, flat)
+            self._reduce_by_shards(inside, flat, op)
         else:
             inside.reduce_to_first(flat, reduction)
             self._allreduce_across(flat, op)
             inside.broadcast_from_first(flat)
 
+    def _reduce_by_shards(self, inside: SharedCollectives, flat: torch.Tensor, op: ReduceOpType) -> None:
+        overlaps = self._schedule is None and self._across is not None and self._across.size > 1
+        parts = torch.split(flat, -(-flat.numel() // (num_parts(flat.nbytes) if overlaps else 1)))
+        lengths = [inside.shard_elements(part.numel(), flat.itemsize) for part in parts]
+        shards = torch.split(self.communicator.scratch(sum(lengths), flat.dtype), lengths)
+        under_way = []
+        for part, shard in zip(parts, shards, strict=True):
+            inside.reduce_scatter(part, shard, REDUCTION_OF_OP[op])
+            under_way.append(self._begin_across(shard, op))
+        for part, shard, work in zip(parts, shards, under_way, strict=True):
+            if work is not None:
+                self._wait_across(work)
+            inside.allgather(shard, part)
+
     def _allreduce_across(self, tensor: torch.Tensor, op: ReduceOpType) -> None:
+        work = self._begin_across(tensor, op)
+        if work is not None:
+            self._wait_across(work)
+
+    def _begin_across(self, tensor: torch.Tensor, op: ReduceOpType) -> dist.Work | None:
+        """Gloo's allreduce across the groups, under way; None where there is nothing left to wait for."""
         if self._across is None or self._across.size == 1 or tensor.numel() == 0:
-            return
+            return None
         if self._schedule is not None:
             self._stage = "running the schedule across the groups"
             try:
@@ -158,11 +178,14 @@ class SharedMemoryHierarchical(_ThroughSharedMemory):
                 self.communicator.fail(error.message)
                 raise
             self._stage = "meeting in shared memory"
-            return
-        self._stage = "waiting for gloo's allreduce across the groups"
+            return None
         options = dist.AllreduceOptions()
         options.reduceOp = dist.ReduceOp(op)
-        self._across.group.allreduce([tensor], options).wait()
+        return self._across.group.allreduce([tensor], options)
+
+    def _wait_across(self, work: dist.Work) -> None:
+        self._stage = "waiting for gloo's allreduce across the groups"
+        work.wait()
         self._stage = "meeting in shared memory"
 
 
