@@ -56,9 +56,7 @@ def measure(
     if launcher.speaks:
         check_output(output, force, schema="topotune/measurement")
         check_output(topology_output, force, schema="topotune/topology")
-    document = on_ranks(
-        measure_rank, payload, launcher, nproc_per_node, default_ranks=default_ranks(backend)
-    )
+    document = on_ranks(measure_rank, payload, launcher, nproc_per_node, default_ranks=default_ranks(backend))
     if not launcher.speaks:
         return
     measurement = measurement_from_document(document, "measurement")

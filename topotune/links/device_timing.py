@@ -161,7 +161,9 @@ def _time_set(test: CopyTest, node: str, memory: _HostMemory) -> list[CopyTiming
     return [
         CopyTiming(
             node=node,
-            copy=copy,
+            kind=copy.kind,
+            src=copy.src,
+            dst=copy.dst,
             message_bytes=MESSAGE_BYTES,
             samples_s=tuple(
                 before.elapsed_time(after) / 1e3
