@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from gloo_world import run_world
 
-from topotune.links.device_timing import cuda_addresses, node_tests, time_copies
+from topotune.links.device_timing import cuda_uuids, node_tests, time_copies
 from topotune.probe import probe
 
 pytestmark = pytest.mark.gpu
@@ -37,13 +37,13 @@ def test_the_probe_shows_the_driver_and_every_gpu_it_lists():
 
 
 def test_cuda_and_nvml_name_the_same_gpus():
-    listed = {vertex.pci_address for vertex in probe().vertices if vertex.kind == "gpu"}
-    assert set(cuda_addresses()) <= listed
+    listed = {vertex.uuid for vertex in probe().vertices if vertex.kind == "gpu"}
+    assert set(cuda_uuids()) <= listed
 
 
 def test_copies_take_the_times_that_events_say():
     topology = probe()
-    tests = node_tests(topology, cuda_addresses())
+    tests = node_tests(topology, cuda_uuids())
     timings, _ = time_copies(tests, node="here", cpus_of_numa={}, budget_s=60.0)
     assert {timing.copy.kind for timing in timings} >= {"host-to-device", "device-to-host"}
     for timing in timings:

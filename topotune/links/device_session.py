@@ -7,7 +7,7 @@ from typing import Any, Final
 from topotune.execute.communicator import Communicator
 from topotune.execute.nccl_communicator import NcclCommunicator
 from topotune.links.device_copy import CopyTiming
-from topotune.links.device_timing import cuda_addresses, node_tests, time_copies, why_no_devices
+from topotune.links.device_timing import cuda_uuids, node_tests, time_copies, why_no_devices
 from topotune.links.measurement import Measurement
 from topotune.links.messages import Messages
 from topotune.links.nccl_pairs import time_nccl_pairs
@@ -72,7 +72,7 @@ def with_devices(
 
 def _copies_here(node: str, budget_s: float) -> tuple[list[CopyTiming], int]:
     topology = probe()
-    tests = node_tests(topology, cuda_addresses())
+    tests = node_tests(topology, cuda_uuids())
     cpus = {
         vertex.index: sorted(parse_cpulist(vertex.cpus))
         for vertex in topology.vertices
