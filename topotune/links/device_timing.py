@@ -31,7 +31,7 @@ _HOLD_CYCLES: Final = 20_000_000
 
 def why_no_devices() -> str | None:
     """Why no copies can be timed here, in words; None where they can."""
-    if not torch.backends.cuda.is_built():
+    if torch.version.cuda is None:
         return f"torch {torch.__version__} is built without CUDA"
     if not torch.cuda.is_available() or torch.cuda.device_count() == 0:
         return "torch sees no GPU on this machine"
@@ -133,7 +133,7 @@ class _HostMemory:
 
 def _time_set(test: CopyTest, node: str, memory: _HostMemory) -> list[CopyTiming]:
     ends = [_ends(copy, memory) for copy in test.copies]
-    streams = [torch.cuda.Stream(device) for _, _, device in ends]
+    streams = [torch.cuda.Stream(device) for _, _, device in ends]  # type: ignore[no-untyped-call]
     num_repetitions = _NUM_WARMUPS + _NUM_SAMPLES * (1 if len(test.copies) == 1 else 2)
     events: list[list[Any]] = []
     for stream in streams:

@@ -86,7 +86,7 @@ def _received(
     nccl: NcclCommunicator, buffer: torch.Tensor, src: int, host: torch.Tensor | None
 ) -> list[float]:
     """Seconds of each receive; meanwhile another stream copies to the host, if there is memory for it."""
-    other = torch.cuda.Stream(nccl.device)
+    other = torch.cuda.Stream(nccl.device)  # type: ignore[no-untyped-call]
     stream = torch.cuda.current_stream(nccl.device)
     marks: list[Any] = []
     source = torch.zeros_like(buffer) if host is not None else None
