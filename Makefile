@@ -1,5 +1,6 @@
 # make plan      the main job on this machine: a plan in about a minute of tuning
 # make test      the tests; make test-slow runs the slow groups, test-measured those that need an idle machine
+# make test-gpu  what needs a GPU, within 5 minutes (docs/gpu.md); elsewhere it skips with the reason
 # make lint types  what else continuous integration runs
 #
 # PIP_ARGS     options for pip (a folder of wheels, a mirror, …)
@@ -17,7 +18,7 @@ NPROC ?= 4
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet $(PIP_ARGS) $(CONSTRAINTS)
 
-.PHONY: plan test test-slow test-measured lint types clean
+.PHONY: plan test test-slow test-measured test-gpu lint types clean
 
 plan: $(VENV)/.installed
 	$(BIN)/topotune tune --nproc-per-node $(NPROC) -o plan.json
@@ -30,6 +31,9 @@ test-slow: $(VENV)/.installed-test
 
 test-measured: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -q -m measured
+
+test-gpu: $(VENV)/.installed-test
+	timeout 300 $(BIN)/python -m pytest -q -rs -m gpu tests/gpu
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

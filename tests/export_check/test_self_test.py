@@ -39,9 +39,18 @@ needs_open_mpi = pytest.mark.skipif(
 )
 
 
+WITH_OWN_PROGRAMS = os.pathsep.join((os.environ.get("PATH", ""), str(Path(sys.executable).parent)))
+"""PATH, and last of all where pip puts programs: its mpirun is MPICH's, which is not to hide Open MPI's."""
+
+
+@pytest.fixture(autouse=True)
+def _finds_programs_of_pip(monkeypatch):
+    monkeypatch.setenv("PATH", WITH_OWN_PROGRAMS)
+
+
 def mpich_prefix():
-    """Of the MPICH on PATH with its library beside it, as PyPI's mpich has it."""
-    found = shutil.which("mpiexec.hydra")
+    """Of the MPICH on PATH, or beside this Python, with its library beside it, as PyPI's mpich has it."""
+    found = shutil.which("mpiexec.hydra", path=WITH_OWN_PROGRAMS)
     library = Path(found).parent.parent / "lib" / "libmpi.so.12" if found else None
     return library if library and library.is_file() else None
 

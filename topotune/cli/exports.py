@@ -155,11 +155,11 @@ def _refuse(options: Mapping[str, object], file: Path, what: str) -> None:
 
 def _list_formats(as_json: bool) -> None:
     from topotune.plan.exports import targets
-    from topotune.schedule.msccl_xml import NAME, SUMMARY
+    from topotune.schedule import msccl_xml, mscclpp_json
     from topotune.topology.formats.exporting import SUMMARIES
 
     plans = [(target.name, f"{target.summary} ({target.versions})") for target in targets()]
-    schedules = [(NAME, SUMMARY)]
+    schedules = [(each.NAME, each.SUMMARY) for each in (msccl_xml, mscclpp_json)]
     topologies = list(SUMMARIES.items())
     if as_json:
         formats = [
@@ -212,15 +212,22 @@ def _export_plan(
 
 
 def _export_schedule(file: Path, to: str, output: Path | None) -> _Made:
-    from topotune.schedule import read_schedule
+    from topotune.schedule import msccl_xml, mscclpp_json, read_schedule
     from topotune.schedule.msccl import msccl_program
-    from topotune.schedule.msccl_xml import NAME, WARNINGS, how_to_use, write_msccl
+    from topotune.schedule.mscclpp import execution_plan
     from topotune.topology.formats.exporting import Exported
 
-    if to != NAME:
-        raise UsageError(f"--to {to}: a schedule cannot be exported to that", hint=f"--to {NAME}")
-    text = write_msccl(msccl_program(read_schedule(file)))
-    return _Made(Exported(text, WARNINGS), how_to_use=how_to_use("FILE" if output is None else str(output)))
+    path = "FILE" if output is None else str(output)
+    if to == msccl_xml.NAME:
+        text = msccl_xml.write_msccl(msccl_program(read_schedule(file)))
+        return _Made(Exported(text, msccl_xml.WARNINGS), how_to_use=msccl_xml.how_to_use(path))
+    if to == mscclpp_json.NAME:
+        text = mscclpp_json.write_mscclpp(execution_plan(read_schedule(file)))
+        return _Made(Exported(text, mscclpp_json.WARNINGS), how_to_use=mscclpp_json.how_to_use(path))
+    raise UsageError(
+        f"--to {to}: a schedule cannot be exported to that",
+        hint=f"--to {msccl_xml.NAME} or {mscclpp_json.NAME}",
+    )
 
 
 def _export_topology(file: Path, to: str, node: str | None) -> "Exported":

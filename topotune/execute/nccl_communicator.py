@@ -67,6 +67,8 @@ class NcclCommunicator(Communicator):
         self.device = torch.device("cuda", torch.cuda.current_device())
         options: Any = dist.ProcessGroupNCCL.Options()
         options._timeout = self.timeout
+        options.global_ranks_in_group = list(range(self.size))
+        options.group_name = self.name
         if self._max_ctas is not None:
             options.config.max_ctas = self._max_ctas
         try:

@@ -142,7 +142,7 @@ class StepwiseExecutable(CommunicatorExecutable):
 
     def _doing(self) -> str:
         step = self._steps[self._at]
-        peers = sorted({end.peer for end in (*step.sends, *step.receives)})
+        peers = sorted({send.peer for send in step.sends} | {receive.peer for receive in step.receives})
         return f"in step {self._at + 1} of {len(self._steps)}, with ranks {', '.join(map(str, peers))}"
 
 

@@ -62,7 +62,7 @@ class CopyTiming:
 
     Attributes:
         node: name of the node.
-        copy: which.
+        kind, src, dst: which, as of `Copy`.
         message_bytes: of each repetition.
         samples_s: times of one repetition each, by the device's own events.
         purpose: of its set.
@@ -71,7 +71,9 @@ class CopyTiming:
     """
 
     node: str
-    copy: Copy
+    kind: Kind
+    src: str
+    dst: str
     message_bytes: int
     samples_s: tuple[float, ...]
     purpose: str = ALONE
@@ -79,10 +81,16 @@ class CopyTiming:
     peer_access: bool | None = None
 
     def __post_init__(self) -> None:
+        Copy(kind=self.kind, src=self.src, dst=self.dst)
         if self.message_bytes < 1 or self.num_concurrent < 1:
             raise ValueError(f"{self.num_concurrent} copies of {self.message_bytes} bytes")
         if not self.samples_s or not all(0 < sample < math.inf for sample in self.samples_s):
             raise ValueError("a copy needs samples, all above 0 s")
+
+    @property
+    def copy(self) -> Copy:
+        """Which copy."""
+        return Copy(kind=self.kind, src=self.src, dst=self.dst)
 
     @property
     def bytes_per_s(self) -> float:

@@ -1,13 +1,13 @@
 """GPUs in ``topotune measure``: one rank of each node times its copies; all ranks time NCCL between nodes."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from topotune.execute.communicator import Communicator
 from topotune.execute.nccl_communicator import NcclCommunicator
-from topotune.links.device_copy import Copy, CopyTiming
-from topotune.links.device_timing import cuda_addresses, node_tests, time_copies, why_no_devices
+from topotune.links.device_copy import CopyTiming
+from topotune.links.device_timing import cuda_uuids, node_tests, time_copies, why_no_devices
 from topotune.links.measurement import Measurement
 from topotune.links.messages import Messages
 from topotune.links.nccl_pairs import time_nccl_pairs
@@ -50,7 +50,7 @@ def with_devices(
     own: dict[str, Any] = {"why": why, "copies": [], "left": 0}
     if is_first and why is None:
         timings, own["left"] = _copies_here(measurement.node_names[node], budget_s)
-        own["copies"] = [_plain(timing) for timing in timings]
+        own["copies"] = [asdict(timing) for timing in timings]
     heard = messages.gather(own)
     copies = [_timing(one) for part in heard for one in part["copies"]]
     if with_nccl and len(measurement.node_names) > 1:
@@ -72,7 +72,7 @@ def with_devices(
 
 def _copies_here(node: str, budget_s: float) -> tuple[list[CopyTiming], int]:
     topology = probe()
-    tests = node_tests(topology, cuda_addresses())
+    tests = node_tests(topology, cuda_uuids())
     cpus = {
         vertex.index: sorted(parse_cpulist(vertex.cpus))
         for vertex in topology.vertices
@@ -86,25 +86,6 @@ def _warnings(heard: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     return (f"there was no time for {left} sets of GPU copies: a larger --budget gives it",) if left else ()
 
 
-def _plain(timing: CopyTiming) -> dict[str, Any]:
-    """As it goes to the other ranks."""
-    return {
-        "node": timing.node,
-        "copy": [timing.copy.kind, timing.copy.src, timing.copy.dst],
-        "message_bytes": timing.message_bytes,
-        "samples_s": timing.samples_s,
-        "purpose": timing.purpose,
-        "num_concurrent": timing.num_concurrent,
-        "peer_access": timing.peer_access,
-    }
-
-
 def _timing(plain: dict[str, Any]) -> CopyTiming:
-    kind, src, dst = plain["copy"]
-    return CopyTiming(
-        **{
-            **plain,
-            "copy": Copy(kind=kind, src=src, dst=dst),
-            "samples_s": tuple(plain["samples_s"]),
-        }
-    )
+    """As another rank sent it."""
+    return CopyTiming(**{**plain, "samples_s": tuple(plain["samples_s"])})

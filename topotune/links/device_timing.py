@@ -31,26 +31,26 @@ _HOLD_CYCLES: Final = 20_000_000
 
 def why_no_devices() -> str | None:
     """Why no copies can be timed here, in words; None where they can."""
-    if not torch.backends.cuda.is_built():
+    if torch.version.cuda is None:
         return f"torch {torch.__version__} is built without CUDA"
     if not torch.cuda.is_available() or torch.cuda.device_count() == 0:
         return "torch sees no GPU on this machine"
     return None
 
 
-def node_tests(topology: Topology, addresses: Sequence[str]) -> list[CopyTest]:
+def node_tests(topology: Topology, uuids: Sequence[str]) -> list[CopyTest]:
     """What is worth timing on this machine.
 
     Args:
         topology: of this machine.
-        addresses: PCI address of each GPU that this process sees, in CUDA's order.
+        uuids: of each GPU that this process sees, in CUDA's order, as NVML writes it.
     """
-    by_address = {vertex.pci_address: vertex for vertex in topology.vertices if vertex.kind == "gpu"}
-    numbers = {by_address[address].id: at for at, address in enumerate(addresses) if address in by_address}
+    by_uuid = {vertex.uuid: vertex for vertex in topology.vertices if vertex.kind == "gpu"}
+    numbers = {by_uuid[uuid].id: at for at, uuid in enumerate(uuids) if uuid in by_uuid}
     near = {
-        at: by_address[address].numa
-        for at, address in enumerate(addresses)
-        if address in by_address and by_address[address].numa is not None
+        at: numa
+        for at, uuid in enumerate(uuids)
+        if uuid in by_uuid and (numa := by_uuid[uuid].numa) is not None
     }
     numa_nodes = sorted(
         vertex.index
@@ -71,20 +71,13 @@ def node_tests(topology: Topology, addresses: Sequence[str]) -> list[CopyTest]:
             below.setdefault(at, []).append(number)
             at = above.get(at)
     named = {name: sorted(members) for name, members in below.items() if 2 <= len(members) < len(numbers)}
-    return copy_tests(
-        len(addresses), {at: numa for at, numa in near.items() if numa is not None}, numa_nodes, named
-    )
+    return copy_tests(len(uuids), near, numa_nodes, named)
 
 
-def cuda_addresses() -> list[str]:
-    """PCI address of each GPU that this process sees, in CUDA's order."""
-    found = []
-    for index in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(index)
-        found.append(
-            f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
-        )
-    return found
+def cuda_uuids() -> list[str]:
+    """UUID of each GPU that this process sees, in CUDA's order, as NVML writes it."""
+    indices = range(torch.cuda.device_count())
+    return [f"GPU-{torch.cuda.get_device_properties(index).uuid}" for index in indices]
 
 
 def time_copies(
@@ -140,7 +133,7 @@ class _HostMemory:
 
 def _time_set(test: CopyTest, node: str, memory: _HostMemory) -> list[CopyTiming]:
     ends = [_ends(copy, memory) for copy in test.copies]
-    streams = [torch.cuda.Stream(device) for _, _, device in ends]
+    streams = [torch.cuda.Stream(device) for _, _, device in ends]  # type: ignore[no-untyped-call]
     num_repetitions = _NUM_WARMUPS + _NUM_SAMPLES * (1 if len(test.copies) == 1 else 2)
     events: list[list[Any]] = []
     for stream in streams:
@@ -161,7 +154,9 @@ def _time_set(test: CopyTest, node: str, memory: _HostMemory) -> list[CopyTiming
     return [
         CopyTiming(
             node=node,
-            copy=copy,
+            kind=copy.kind,
+            src=copy.src,
+            dst=copy.dst,
             message_bytes=MESSAGE_BYTES,
             samples_s=tuple(
                 before.elapsed_time(after) / 1e3

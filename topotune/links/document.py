@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar, get_args
 
 from topotune.documents import Migrations, Value, document_of
 from topotune.errors import InputFileError
-from topotune.links.device_copy import KINDS, Copy, CopyTiming
+from topotune.links.device_copy import KINDS, CopyTiming
 from topotune.links.figures import COLLECTIVES, CollectiveFigure, Duplex, LinkFigure
 from topotune.links.findings import find
 from topotune.links.fit import fit_links, link_classes
@@ -45,6 +45,7 @@ Timing = TypeVar(
 
 _DERIVED: Final = ("fits", "shared", "call_overhead_s", "findings")
 _DERIVED_OF_PAIR: Final = ("median_s", "ci_s", "num_samples")
+_DERIVED_OF_COPY: Final = ("bytes_per_s",)
 
 
 def to_document(measurement: Measurement) -> dict[str, Any]:
@@ -78,7 +79,9 @@ def to_document(measurement: Measurement) -> dict[str, Any]:
         "flow_tests": [_plain(test) for test in measurement.flow_tests],
         "round_trips": [_plain(trips) for trips in measurement.round_trips],
         **_figures(measurement),
-        **_device_copies(measurement),
+        "device_copies": [
+            {**_plain(timing), "bytes_per_s": timing.bytes_per_s} for timing in measurement.device_copies
+        ],
         "fits": [] if model is None else _fits(model),
         "shared": [
             {
@@ -302,49 +305,19 @@ def _collective(value: Value) -> CollectiveFigure:
 def _copy(value: Value) -> CopyTiming:
     members = value.members(
         ("node", "kind", "src", "dst", "message_bytes", "samples_s"),
-        ("purpose", "num_concurrent", "peer_access", "bytes_per_s"),
+        ("purpose", "num_concurrent", "peer_access", *_DERIVED_OF_COPY),
     )
     given: dict[str, Any] = {
-        "node": members["node"].text(),
+        "kind": members["kind"].text(one_of=KINDS),
+        **{name: members[name].text() for name in ("node", "src", "dst", "purpose") if name in members},
         "message_bytes": members["message_bytes"].integer(1),
         "samples_s": _seconds(members["samples_s"]),
     }
-    if "purpose" in members:
-        given["purpose"] = members["purpose"].text()
     if "num_concurrent" in members:
         given["num_concurrent"] = members["num_concurrent"].integer(1, MAX_TIMINGS)
     if "peer_access" in members:
         given["peer_access"] = members["peer_access"].optional(Value.boolean)
-    ends = {name: members[name].text(max_length=100) for name in ("src", "dst")}
-    kind: Any = members["kind"].text(one_of=KINDS)
-    try:
-        given["copy"] = Copy(kind=kind, **ends)
-    except ValueError as error:
-        value.fail(str(error))
     return _made(value, CopyTiming, given)
-
-
-def _device_copies(measurement: Measurement) -> dict[str, Any]:
-    """Copies, where there are any, with what is derived from their samples."""
-    if not measurement.device_copies:
-        return {}
-    return {
-        "device_copies": [
-            {
-                "node": timing.node,
-                "kind": timing.copy.kind,
-                "src": timing.copy.src,
-                "dst": timing.copy.dst,
-                "message_bytes": timing.message_bytes,
-                "purpose": timing.purpose,
-                "num_concurrent": timing.num_concurrent,
-                "peer_access": timing.peer_access,
-                "samples_s": list(timing.samples_s),
-                "bytes_per_s": timing.bytes_per_s,
-            }
-            for timing in measurement.device_copies
-        ]
-    }
 
 
 def _known(value: Value, required: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, Value]:
@@ -372,7 +345,14 @@ def _seconds(value: Value) -> tuple[float, ...]:
 
 def _plain(
     value: (
-        Measurement | PairTiming | ExchangeTiming | FlowTest | RoundTripTimes | LinkFigure | CollectiveFigure
+        Measurement
+        | PairTiming
+        | ExchangeTiming
+        | FlowTest
+        | RoundTripTimes
+        | LinkFigure
+        | CollectiveFigure
+        | CopyTiming
     ),
     omit: tuple[str, ...] = (),
 ) -> dict[str, Any]:

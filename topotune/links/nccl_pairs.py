@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 
 from topotune.execute.nccl_communicator import NcclCommunicator
-from topotune.links.device_copy import ALONE, Copy, CopyTiming
+from topotune.links.device_copy import ALONE, CopyTiming
 from topotune.links.messages import Messages
 
 MESSAGE_BYTES: Final = 32 * 2**20
@@ -69,7 +69,9 @@ def time_nccl_pairs(
                 found += [
                     CopyTiming(
                         node=names[node_of_rank[dst]],
-                        copy=Copy(kind="nccl", src=f"rank {src}", dst=f"rank {dst}"),
+                        kind="nccl",
+                        src=f"rank {src}",
+                        dst=f"rank {dst}",
                         message_bytes=MESSAGE_BYTES,
                         samples_s=tuple(one["samples_s"]),
                         purpose=purpose,
@@ -84,7 +86,7 @@ def _received(
     nccl: NcclCommunicator, buffer: torch.Tensor, src: int, host: torch.Tensor | None
 ) -> list[float]:
     """Seconds of each receive; meanwhile another stream copies to the host, if there is memory for it."""
-    other = torch.cuda.Stream(nccl.device)
+    other = torch.cuda.Stream(nccl.device)  # type: ignore[no-untyped-call]
     stream = torch.cuda.current_stream(nccl.device)
     marks: list[Any] = []
     source = torch.zeros_like(buffer) if host is not None else None

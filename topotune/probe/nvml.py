@@ -282,7 +282,8 @@ class _Reader:
                     self.ask("nvmlDeviceGetP2PStatus", handles[one], handles[other], number)
                     for one, other in ((a, b), (b, a))
                 ]
-                words = [_STATUSES[status] for status in statuses if status in range(len(_STATUSES))]
+                known = (status for status in statuses if status is not None)
+                words = [_STATUSES[status] for status in known if status in range(len(_STATUSES))]
                 if words:
                     p2p[capability] = max(words, key=lambda word: word != "OK")
             if p2p:

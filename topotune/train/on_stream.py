@@ -7,10 +7,14 @@ outside of one: the first call connects.
 
 NCCL's kernels occupy the device while they wait for those of other ranks. Two of them that ran in different
 orders on two devices could wait for each other for ever. So all of a group's collectives on the device, the
-plan's and the wrapped backend's, are one sequence: each waits, on the device, for the one before.
+plan's and the wrapped backend's, are one sequence: each waits, on the device, for the one before. The wrapped
+backend's own calls stand on one stream, so the last of them stands for all.
+
+What was recorded in a capture cannot be waited for outside of it, nor the reverse, and need not be: torch
+waits for the device before a capture begins, and a graph is launched as a whole. So the sequence begins anew
+where a capture begins or ends.
 """
 
-from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -81,15 +85,18 @@ class OnStream:
     def __init__(self, planned: PlannedAllreduce) -> None:
         self.planned = planned
         self._stream: torch.cuda.Stream | None = None
-        self._last: torch.cuda.Event | None = None
-        self._in_flight: deque[Any] = deque()
+        self._planned_end: tuple[bool, torch.cuda.Event] | None = None
+        self._forwarded: tuple[bool, Any] | None = None
 
-    def allreduce(self, algorithm: Algorithm, tensor: torch.Tensor, op: Any) -> StreamedWork | None:
+    def allreduce(
+        self, algorithm: Algorithm, tensor: torch.Tensor, flat: torch.Tensor, op: Any
+    ) -> StreamedWork | None:
         """Put an allreduce in place on the stream.
 
         Args:
             algorithm: of `planned`.
             tensor: on this process's GPU, contiguous.
+            flat: its memory, shape (num_elements,).
             op: a ``dist.ReduceOp.RedOpType``.
 
         Returns:
@@ -98,33 +105,31 @@ class OnStream:
         Raises:
             RunError: ranks could not be joined.
         """
-        flat = tensor.detach().view(-1)
         self.planned.build(algorithm)
         if not self.planned.serves(algorithm, flat, op):
             return None
         if self._stream is None:
             self._stream = torch.cuda.Stream(tensor.device)
-        stream = self._stream
+        stream, is_captured = self._stream, torch.cuda.is_current_stream_capturing()
         stream.wait_stream(torch.cuda.current_stream(tensor.device))
         with torch.cuda.stream(stream):
-            while self._in_flight:
-                self._in_flight.popleft().wait()
+            if self._forwarded is not None and self._forwarded[0] == is_captured:
+                self._forwarded[1].wait()
+            self._forwarded = None
             self.planned.run(algorithm, flat, op)
             end = torch.cuda.Event()  # type: ignore[no-untyped-call]
             end.record(stream)
         # The caller may drop the tensor at once: its memory is not given away before the stream is done.
         tensor.record_stream(stream)
-        self._last = end
+        self._planned_end = (is_captured, end)
         return StreamedWork([tensor], end, stream)
 
     def forward(self, call: Callable[[], Any]) -> Any:
         """A call of the wrapped backend in its turn: behind the plan's last, before the plan's next."""
-        if self._last is not None:
-            torch.cuda.current_stream().wait_event(self._last)
-            self._last = None
+        is_captured = torch.cuda.is_current_stream_capturing()
+        if self._planned_end is not None and self._planned_end[0] == is_captured:
+            torch.cuda.current_stream().wait_event(self._planned_end[1])
+        self._planned_end = None
         work = call()
-        while self._in_flight and self._in_flight[0].is_completed():
-            self._in_flight.popleft()
-        if work is not None:
-            self._in_flight.append(work)
+        self._forwarded = None if work is None else (is_captured, work)
         return work

@@ -310,7 +310,9 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         if self._on_cuda is not None and self._plans_cuda and is_plain(tensor, "cuda"):
             algorithm = self._on_cuda.planned.choose(tensor.numel() * tensor.element_size())
             if algorithm is not None and tensor.is_contiguous():
-                work = self._on_cuda.allreduce(algorithm, tensor, options.reduceOp.op)
+                work = self._on_cuda.allreduce(
+                    algorithm, tensor, memory_of(tensor).view(-1), options.reduceOp.op
+                )
         if work is None:
             return self._forward(_ALLREDUCE, tensors, options)
         self._usage.count("allreduce", algorithm.name)
@@ -585,10 +587,10 @@ def is_plain(tensor: torch.Tensor, device_type: str = "cpu") -> bool:
 def memory_of(tensor: torch.Tensor) -> torch.Tensor:
     """The same numbers in the same place, without the tensor's gradient, version counter or inference flag.
 
-    Gloo reduces memory that autograd knows nothing of, and programs may rely on it.
+    Torch's backends reduce memory that autograd knows nothing of, and programs may rely on it.
     """
     with torch.inference_mode(False):
-        memory = torch.empty(0, dtype=tensor.dtype)
+        memory = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         memory.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride())
         return memory
 
