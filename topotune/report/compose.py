@@ -68,6 +68,9 @@ TITLES: Final[Mapping[str, str]] = {
 }
 """Of each data frame of `topotune.frames`."""
 
+_OPEN: Final = frozenset({"decisions"})
+"""Tables that say in words what no picture does."""
+
 
 def compose(files: Sequence[ResultFile]) -> Report:
     """The report of some result files, in the given order within each kind of section."""
@@ -118,7 +121,11 @@ def _tables(file: ResultFile, prefix: str) -> tuple[Table, ...]:
     found = frames.frames_of(file.value)
     return tuple(
         Table(
-            name=f"{prefix}.{name}".replace(".", "_"), title=TITLES[name], frame=frame, cells=in_words(frame)
+            name=f"{prefix}.{name}".replace(".", "_"),
+            title=TITLES[name],
+            frame=frame,
+            cells=in_words(frame),
+            is_open=name in _OPEN,
         )
         for name, frame in found.items()
         if len(frame)
