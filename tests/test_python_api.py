@@ -45,7 +45,7 @@ def with_files(tmp_path, monkeypatch):
 
 
 def test_examples_of_the_page_about_python_give_what_they_say(with_files):
-    page = Path(__file__).parents[1] / "docs" / "python.md"
+    page = Path(__file__).parents[1] / "docs" / "reference" / "python.md"
     found = doctest.testfile(str(page), module_relative=False, optionflags=doctest.REPORT_ONLY_FIRST_FAILURE)
     assert found.attempted > 8
     assert found.failed == 0
