@@ -6,6 +6,7 @@ import inspect
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from plan_example import example
@@ -34,12 +35,24 @@ def test_every_name_is_there_and_documented():
         assert len(inspect.getdoc(found)) > 40
 
 
-@pytest.mark.parametrize("name", WITH_EXAMPLES)
-def test_examples_in_docstrings_give_what_they_say(name, tmp_path, monkeypatch):
+@pytest.fixture
+def with_files(tmp_path, monkeypatch):
+    """In a folder with the files that examples read."""
     (tmp_path / "plan.json").write_text(json.dumps(example()))
     machine = topology_to_document(machine_network(load_profile("dgx-a100"), 1))
     (tmp_path / "machine.json").write_text(json.dumps(machine))
     monkeypatch.chdir(tmp_path)
+
+
+def test_examples_of_the_page_about_python_give_what_they_say(with_files):
+    page = Path(__file__).parents[1] / "docs" / "reference" / "python.md"
+    found = doctest.testfile(str(page), module_relative=False, optionflags=doctest.REPORT_ONLY_FIRST_FAILURE)
+    assert found.attempted > 8
+    assert found.failed == 0
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_examples_in_docstrings_give_what_they_say(name, with_files):
     module = importlib.import_module(name)
     tests = [one for one in doctest.DocTestFinder().find(module) if one.examples]
     assert len(tests) >= WITH_EXAMPLES[name]

@@ -5,7 +5,7 @@ from result_files import KINDS, cluster, measurement, write_all, write_journal
 
 from topotune import frames
 from topotune.frames.catalog import frames_of
-from topotune.report.compose import TITLES
+from topotune.report.tables import TITLES
 from topotune.results import read_result
 
 UNITS = ("_s", "_bytes", "_bytes_per_s", "_bits_per_s", "_gt_per_s", "_percent")

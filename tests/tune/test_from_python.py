@@ -71,6 +71,21 @@ def test_a_script_needs_no_guard_and_runs_once(tmp_path):
     assert read_journal(tmp_path / "plan.journal.jsonl").ended
 
 
+@pytest.mark.slow
+def test_a_cell_of_a_notebook_tunes(tmp_path):
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    cells = [
+        "import topotune",
+        "plan = topotune.tune(num_ranks=2, budget_s=4, sizes=[1024])\nplan.fingerprint.hard.world_size",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=150, kernel_name="python3", resources=resources).execute()
+    (output,) = notebook.cells[1].outputs
+    assert output["data"]["text/plain"] == "2"
+
+
 def tune_around_a_group(rank, num_ranks, store):
     first = topotune.tune(budget_s=4, sizes=[1024], seed=1)
     dist.init_process_group("gloo")

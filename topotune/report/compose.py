@@ -1,24 +1,21 @@
 """Result files → the report's sections, in the order in which a reader asks: is it well, what is won, how."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
 
-from topotune import frames
 from topotune.links.check import Check
 from topotune.links.measurement import Measurement
 from topotune.plan.model import Plan
-from topotune.report.cells import in_words
-from topotune.report.content import Chart, Drawing, Remark, Report, Section, Table
+from topotune.report.content import Chart, Drawing, Remark, Report, Section
 from topotune.report.pictures import curves as drawn
 from topotune.report.pictures.cluster import cluster_drawing
 from topotune.report.pictures.matrices import matrix_chart, outliers_in_words, pair_matrices
 from topotune.report.pictures.schedules import sending_chart
-from topotune.report.pictures.steps import Way, ready_chart, step_chart
-from topotune.report.pictures.steps import in_words as way_in_words
 from topotune.report.pictures.tuning import ratios_chart, trials_chart
+from topotune.report.tables import Names, table_of, tables_of
+from topotune.report.training import compared_step, gradients_section, step_sections
 from topotune.report.words import certificate_in_words, conditions_in_words, gains_in_words, plan_commands
 from topotune.results.comparison import Comparison
 from topotune.results.optimum import OptimumResult
@@ -26,54 +23,16 @@ from topotune.results.reading import Result, ResultFile
 from topotune.results.tuning import TuningRun
 from topotune.schedule.model import Schedule
 from topotune.simulate.document import Prediction
-from topotune.step.buckets import assign_buckets, layout_of, limits_of
-from topotune.step.curve import Curve as StepCurve
-from topotune.step.curve import curves_of_rows
 from topotune.step.gradients import Gradients
-from topotune.step.timeline import timeline_of
 from topotune.topology.model import Topology
-from topotune.units import format_bytes, format_rate, format_seconds
-
-TITLES: Final[Mapping[str, str]] = {
-    "vertices": "What there is",
-    "links": "Links",
-    "device_pairs": "Pairs of devices",
-    "ranks": "Ranks",
-    "link_classes": "Classes of links",
-    "pair_timings": "Times between ranks",
-    "exchanges": "Exchanges",
-    "flows": "Bulk flows",
-    "round_trips": "Round trips",
-    "link_figures": "Figures of other tools",
-    "collectives": "Collectives of benchmarks",
-    "plan_rows": "Rows of the plan",
-    "plan_links": "Classes of links",
-    "plan_step": "The training step",
-    "plan_buckets": "DDP's buckets",
-    "certificate": "Certificate",
-    "decisions": "What was decided, and why",
-    "trials": "Trials",
-    "candidates": "Candidates",
-    "verdicts": "Verdicts of the search",
-    "transfers": "Transfers",
-    "compared_sizes": "Compared sizes",
-    "compared_steps": "The compared training step",
-    "step_buckets": "Buckets of the step, by the model",
-    "gradients": "Gradients",
-    "predictions": "Predictions",
-    "nccl_choices": "What NCCL would run",
-    "findings": "Findings",
-    "optima": "The optimum of each collective",
-    "least_times": "Shortest times",
-}
-"""Of each data frame of `topotune.frames`."""
+from topotune.units import format_rate, format_seconds
 
 
 def compose(files: Sequence[ResultFile]) -> Report:
     """The report of some result files, in the given order within each kind of section."""
     curves_of: list[drawn.Curve] = []
     sections: list[tuple[int, Section]] = []
-    names = _Names()
+    names = Names()
     for file in files:
         order, compose_one = _COMPOSERS[type(file.value)]
         sections.append((order, compose_one(file, file.value, names.of(file))))
@@ -87,42 +46,10 @@ def compose(files: Sequence[ResultFile]) -> Report:
         {mark for file in files if isinstance(file.value, Plan) for mark in drawn.crossovers(file.value)}
     )
     sections.extend((_CURVES, section) for section in _curve_sections(curves_of, marks, names))
-    sections.extend((_STEPS, section) for section in _step_sections(files, names))
+    sections.extend((_STEPS, section) for section in step_sections(files, names))
     sections.sort(key=lambda one: one[0])
     shown = ", ".join(dict.fromkeys(file.name for file in files))
     return Report(title=f"topotune report: {shown}", sections=tuple(section for _, section in sections))
-
-
-class _Names:
-    """Names of tables, unique over the files of a report."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-
-    def of(self, file: ResultFile) -> str:
-        """A prefix for a file's tables."""
-        return self.take(file.name, file.kind)
-
-    def take(self, text: str, otherwise: str = "table") -> str:
-        """A name made of a text: letters, digits, ``-`` and ``_`` alone."""
-        stem = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in text)
-        stem = stem.removesuffix("-json").removesuffix("-jsonl").strip("-")[:60] or otherwise
-        name, number = stem, 2
-        while name in self._taken:
-            name, number = f"{stem}-{number}", number + 1
-        self._taken.add(name)
-        return name
-
-
-def _tables(file: ResultFile, prefix: str) -> tuple[Table, ...]:
-    found = frames.frames_of(file.value)
-    return tuple(
-        Table(
-            name=f"{prefix}.{name}".replace(".", "_"), title=TITLES[name], frame=frame, cells=in_words(frame)
-        )
-        for name, frame in found.items()
-        if len(frame)
-    )
 
 
 def _topology(file: ResultFile, topology: Topology, prefix: str) -> Section:
@@ -140,7 +67,7 @@ def _topology(file: ResultFile, topology: Topology, prefix: str) -> Section:
             ("source", topology.source.kind),
         ),
         pictures=() if drawing is None else (drawing,),
-        tables=_tables(file, prefix),
+        tables=tables_of(file, prefix),
         warnings=topology.warnings,
     )
 
@@ -165,7 +92,7 @@ def _measurement(file: ResultFile, measurement: Measurement, prefix: str) -> Sec
         ),
         paragraphs=tuple(outliers_in_words(matrix) for matrix in matrices),
         pictures=tuple(charts),
-        tables=_tables(file, prefix),
+        tables=tables_of(file, prefix),
         warnings=measurement.warnings,
     )
 
@@ -205,7 +132,7 @@ def _check(file: ResultFile, check: Check, prefix: str) -> Section:
         ),
         paragraphs=tuple(said),
         remarks=remarks,
-        tables=_tables(file, prefix),
+        tables=tables_of(file, prefix),
         warnings=check.warnings,
     )
 
@@ -234,7 +161,7 @@ def _plan(file: ResultFile, plan: Plan, prefix: str) -> Section:
         ),
         paragraphs=(gains_in_words(plan), conditions_in_words(plan), *certificate_in_words(plan)),
         commands=plan_commands(plan, file.path),
-        tables=_tables(file, prefix),
+        tables=tables_of(file, prefix),
         warnings=plan.warnings,
     )
 
@@ -274,7 +201,7 @@ def _tuning(file: ResultFile, run: TuningRun, prefix: str) -> Section:
         pictures=tuple(
             chart for chart in (trials_chart(run) if run.trials else None, ratios) if chart is not None
         ),
-        tables=_tables(file, prefix),
+        tables=tables_of(file, prefix),
         warnings=run.problems,
     )
 
@@ -293,7 +220,7 @@ def _schedule(file: ResultFile, schedule: Schedule, prefix: str) -> Section:
         ),
         paragraphs=("It was verified: every rank ends with each rank's part exactly once.",),
         pictures=(sending_chart(schedule),) if schedule.num_transfers else (),
-        tables=_tables(file, prefix),
+        tables=tables_of(file, prefix),
     )
 
 
@@ -301,7 +228,7 @@ def _comparison(file: ResultFile, comparison: Comparison, prefix: str) -> Sectio
     counts = {verdict: 0 for verdict in ("faster", "same", "slower")}
     for one in comparison.sizes:
         counts[one.verdict] += 1
-    said, pictures = _comparison_step(comparison)
+    said, pictures = compared_step(comparison)
     return Section(
         title="The plan against the default",
         source=file.path,
@@ -313,101 +240,8 @@ def _comparison(file: ResultFile, comparison: Comparison, prefix: str) -> Sectio
             *said,
         ),
         pictures=pictures,
-        tables=_tables(file, prefix),
+        tables=tables_of(file, prefix),
         warnings=comparison.warnings,
-    )
-
-
-def _comparison_step(comparison: Comparison) -> tuple[tuple[str, ...], tuple[Chart, ...]]:
-    """What is said of a compared training step, and its picture, where there is one."""
-    step = comparison.step
-    if step is None:
-        return (), ()
-    low, high = step.ratio_ci
-    said = [
-        f"A training step takes {format_seconds(step.plan_median_s)} under the plan and "
-        f"{format_seconds(step.default_median_s)} without: {step.ratio:.2f} times as fast "
-        f"({low:.2f} … {high:.2f}), {step.verdict}. {step.gradients}."
-    ]
-    if step.bound is not None:
-        said.append(f"Without the plan it is {step.bound}.")
-    ways = [
-        Way(name=name, timeline=timeline, measured_s=measured_s)
-        for name, timeline, measured_s in (
-            ("default", step.default_timeline, step.default_median_s),
-            ("plan", step.plan_timeline, step.plan_median_s),
-        )
-        if timeline is not None
-    ]
-    return (*said, *map(way_in_words, ways)), (step_chart(ways),) if ways else ()
-
-
-def _gradients(file: ResultFile, gradients: Gradients, prefix: str) -> Section:
-    return Section(
-        title="Gradients of the job",
-        source=file.path,
-        facts=(
-            ("recorded", gradients.source),
-            ("gradients", str(len(gradients.gradients))),
-            ("bytes", format_bytes(gradients.total_bytes)),
-            ("backward", format_seconds(gradients.backward_s) if gradients.timed else "not timed"),
-        ),
-        pictures=(ready_chart(gradients),),
-        tables=_tables(file, prefix),
-        warnings=gradients.warnings,
-    )
-
-
-def _step_sections(files: Sequence[ResultFile], names: "_Names") -> list[Section]:
-    """A section for each plan and each recorded model: the step with torch's own buckets, and the plan's."""
-    plans = [(file, file.value) for file in files if isinstance(file.value, Plan)]
-    models = [(file, file.value) for file in files if isinstance(file.value, Gradients)]
-    sections = []
-    for plan_file, plan in plans[:_MAX_STEPS]:
-        curves = curves_of_rows(plan.groups[0].allreduce or ())
-        for model_file, gradients in models[:_MAX_STEPS]:
-            if curves is not None:
-                source = f"{plan_file.path}, {model_file.path}"
-                prefix = names.take(f"step-{Path(plan_file.name).stem}-{Path(model_file.name).stem}")
-                sections.append(_step(plan, gradients, curves, source, prefix))
-    return sections
-
-
-def _step(
-    plan: Plan, gradients: Gradients, curves: tuple[StepCurve, StepCurve], source: str, prefix: str
-) -> Section:
-    curve, default_curve = curves
-    caps_mb = None if plan.ddp is None else plan.ddp.bucket_caps_mb
-    own = assign_buckets(gradients.gradients, limits_of(None))
-    said = []
-    if not gradients.timed:
-        sizes = layout_of(gradients.gradients, own)
-        gradients = gradients.with_backward(sum(default_curve.time_s(size) for size in sizes))
-        said.append(
-            "Nobody timed the backward: it is taken to be as long as the default's exchange, where buckets "
-            "matter most."
-        )
-    planned = assign_buckets(gradients.gradients, limits_of(caps_mb))
-    ways = [
-        Way(name="default", timeline=timeline_of(gradients, own, default_curve.time_s)),
-        Way(name="plan", timeline=timeline_of(gradients, planned, curve.time_s)),
-    ]
-    if caps_mb is None:
-        said.append("The plan leaves torch's own buckets; what differs is the algorithm.")
-    buckets = frames.timeline_buckets({way.name: way.timeline for way in ways})
-    return Section(
-        title="The training step",
-        source=source,
-        paragraphs=(*said, *map(way_in_words, ways)),
-        pictures=(step_chart(ways),),
-        tables=(
-            Table(
-                name=f"{prefix}_step_buckets",
-                title=TITLES["step_buckets"],
-                frame=buckets,
-                cells=in_words(buckets),
-            ),
-        ),
     )
 
 
@@ -422,7 +256,7 @@ def _prediction(file: ResultFile, prediction: Prediction, prefix: str) -> Sectio
             *network,
             *((("bottleneck" if prediction.bottleneck else "no optimum", bound),) if bound else ()),
         ),
-        tables=_tables(file, prefix),
+        tables=tables_of(file, prefix),
         warnings=tuple(prediction.warnings),
     )
 
@@ -441,7 +275,7 @@ def _optimum(file: ResultFile, result: OptimumResult, prefix: str) -> Section:
         source=file.path,
         facts=(("ranks", str(result.optima.num_ranks)),),
         paragraphs=tuple(said),
-        tables=_tables(file, prefix),
+        tables=tables_of(file, prefix),
         warnings=result.warnings,
     )
 
@@ -450,8 +284,6 @@ _MAX_REMARKS: Final = 200
 _MAX_RANK_COUNTS: Final = 12
 _CURVES: Final = 3
 _STEPS: Final = 4
-_MAX_STEPS: Final = 4
-"""Of plans, and of recorded models, whose steps are drawn."""
 _COMPOSERS: Final[Mapping[type, tuple[int, Callable[[ResultFile, Any, str], Section]]]] = {
     Check: (0, _check),
     Plan: (1, _plan),
@@ -462,7 +294,7 @@ _COMPOSERS: Final[Mapping[type, tuple[int, Callable[[ResultFile, Any, str], Sect
     OptimumResult: (8, _optimum),
     Prediction: (9, _prediction),
     Schedule: (10, _schedule),
-    Gradients: (11, _gradients),
+    Gradients: (11, gradients_section),
 }
 
 
@@ -485,7 +317,7 @@ def _curves(file: ResultFile) -> list[drawn.Curve]:
 
 
 def _curve_sections(
-    curves: Sequence[drawn.Curve], marks: Sequence[drawn.Mark], names: "_Names"
+    curves: Sequence[drawn.Curve], marks: Sequence[drawn.Mark], names: Names
 ) -> list[Section]:
     """One section for each number of ranks; times of different numbers are not to be compared."""
     sections = []
@@ -494,13 +326,8 @@ def _curve_sections(
         own = [curve for curve in curves if curve.num_ranks == num_ranks]
         said = []
         points = drawn.curve_points(own)
-        table = Table(
-            name=names.take(f"allreduce-{num_ranks or 'unknown'}-ranks") + "_curves",
-            title="Curves",
-            frame=points,
-            cells=in_words(points),
-            repeats=True,
-        )
+        name = names.take(f"allreduce-{num_ranks or 'unknown'}-ranks") + "_curves"
+        table = table_of(name, "Curves", points, repeats=True)
         if len(own) > drawn.MAX_CURVES:
             said.append(
                 f"{len(own) - drawn.MAX_CURVES} of {len(own)} curves are left out; the table has them."

@@ -22,6 +22,7 @@ class Table:
         frame: its rows, units in the names of columns.
         cells: its first rows for people, units in the cells.
         repeats: whether its rows stand in other tables, too: a text leaves it out.
+        is_open: whether it is unfolded at first.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Table:
     frame: pd.DataFrame
     cells: pd.DataFrame
     repeats: bool = False
+    is_open: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -11,6 +11,7 @@ from topotune.lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from topotune.results.comparison import ComparedSize, ComparedStep, Comparison
+    from topotune.results.decisions import Decision, decisions_of
     from topotune.results.optimum import LeastTime, OptimumResult
     from topotune.results.reading import KINDS, Result, ResultFile, read_result
     from topotune.results.tuning import Arm, Told, Trial, TuningRun
@@ -21,6 +22,7 @@ __all__ = [
     "ComparedSize",
     "ComparedStep",
     "Comparison",
+    "Decision",
     "LeastTime",
     "OptimumResult",
     "Result",
@@ -28,6 +30,7 @@ __all__ = [
     "Told",
     "Trial",
     "TuningRun",
+    "decisions_of",
     "read_result",
 ]
 
@@ -39,6 +42,8 @@ __getattr__ = lazy_attributes(
         "ComparedSize": "topotune.results.comparison",
         "ComparedStep": "topotune.results.comparison",
         "Comparison": "topotune.results.comparison",
+        "Decision": "topotune.results.decisions",
+        "decisions_of": "topotune.results.decisions",
         "LeastTime": "topotune.results.optimum",
         "OptimumResult": "topotune.results.optimum",
         "Result": "topotune.results.reading",

@@ -85,7 +85,7 @@ def tune(
     journal_path = None if plan_path is None else journal_path_of(plan_path)
     payload: dict[str, Any] = {
         "budget_s": budget_s,
-        "sizes": list(parse_sizes(sizes)) if isinstance(sizes, str) else sizes and [*sizes],
+        "sizes": None if sizes is None else [*(parse_sizes(sizes) if isinstance(sizes, str) else sizes)],
         "min_gain": min_gain,
         "seed": seed,
         "journal_path": None if journal_path is None else str(journal_path),
