@@ -155,6 +155,7 @@ def _refuse(options: Mapping[str, object], file: Path, what: str) -> None:
 
 def _list_formats(as_json: bool) -> None:
     from topotune.plan.exports import targets
+    from topotune.report.tables import align
     from topotune.schedule.msccl_xml import NAME, SUMMARY
     from topotune.topology.formats.exporting import SUMMARIES
 
@@ -170,9 +171,7 @@ def _list_formats(as_json: bool) -> None:
         print_json({"schema": "topotune/formats", "schema_version": 1, "formats": formats, "warnings": []})
         return
     for of, listed in (("a plan", plans), ("a schedule", schedules), ("a topology", topologies)):
-        print(f"of {of}")
-        for name, summary in listed:
-            print(f"  {name:18} {summary}")
+        print(align([f"of {of}", ""], listed, left=(0, 1)))
 
 
 def _export_plan(

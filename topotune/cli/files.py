@@ -128,7 +128,10 @@ def show(
 
     one_of(file, profile)
     if nodes is not None and profile is None:
-        raise UsageError("--nodes: counts known machines", hint="topotune show --profile NAME --nodes 2")
+        raise UsageError(
+            f"--nodes {nodes}: counts known machines, and {file} is a file",
+            hint="topotune show --profile NAME --nodes 2",
+        )
     if file is None:
         assert profile is not None
         _show_profile(profile, nodes, as_json)

@@ -1,5 +1,6 @@
 """Files from outside → one topology."""
 
+import logging
 import os
 import re
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from topotune.topology.formats.join import join
 from topotune.topology.formats.reading import Reader, fitting
 from topotune.topology.model import Topology
 
+_LOG = logging.getLogger(__name__)
 MAX_FILES = 10_000
 
 _NAMED = re.compile(r"([\w.*?-]{1,64})=(.+)", re.DOTALL)
@@ -44,6 +46,7 @@ def read_files(files: Sequence[str], *, format_name: str | None = None) -> Topol
         node, path = node_and_path(file)
         capture = read_capture(path)
         readers = recognised(capture) if forced is None else (forced,)
+        _LOG.info("took %s for %s", path, ", ".join(reader.name for reader in readers))
         if len(files) == 1 and readers == (own_json.READER,) and not (node and _WILD.search(node)):
             return own_json.topology_of(capture.text, capture.source)  # as it is, with its ids and its source
         if node is not None and _WILD.search(node):

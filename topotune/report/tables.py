@@ -1,0 +1,74 @@
+"""Aligned columns, and where a terminal is too narrow for them: the same in blocks, one below the other.
+
+A table never wraps: lines of it that a terminal breaks cannot be read. Text that goes to a file or a pipe has
+no width, and keeps its lines whole.
+"""
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+_WIDTH: Final[ContextVar[int | None]] = ContextVar("width of the reader's terminal", default=None)
+_INDENT: Final = 2
+_GAP: Final = 2
+_NARROWEST: Final = 12
+"""A cell's text is folded to no less than this."""
+
+
+@contextmanager
+def shown_on(columns: int | None) -> Iterator[None]:
+    """Have tables made inside fit a terminal of so many columns; None: any width."""
+    token = _WIDTH.set(columns)
+    try:
+        yield
+    finally:
+        _WIDTH.reset(token)
+
+
+def align(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> str:
+    """Columns under a header, two blanks between: those numbered in ``left`` flush left, the others right.
+
+    Where they are wider than the terminal, columns that do not fit stand in further blocks, each beginning
+    with the first column; and the text of a column that alone is too wide is folded.
+    """
+    table = [list(header), *(list(row) for row in rows)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(header))]
+    columns = _WIDTH.get()
+    lines: list[str] = []
+    for block in _blocks(widths, columns):
+        for row in table:
+            lines += _row(row, block, widths, left, columns)
+    return "\n".join(lines)
+
+
+def _blocks(widths: Sequence[int], columns: int | None) -> list[list[int]]:
+    """Columns of each block."""
+    if columns is None:
+        return [list(range(len(widths)))]
+    blocks = [[0]]
+    used = _INDENT + widths[0]
+    for column in range(1, len(widths)):
+        if used + _GAP + widths[column] > columns and len(blocks[-1]) > 1:
+            blocks.append([0])
+            used = _INDENT + widths[0]
+        blocks[-1].append(column)
+        used += _GAP + widths[column]
+    return blocks
+
+
+def _row(
+    row: Sequence[str], block: Sequence[int], widths: Sequence[int], left: Sequence[int], columns: int | None
+) -> list[str]:
+    """A row of a block; several lines where its last cell is folded."""
+    before = _INDENT + sum(widths[column] + _GAP for column in block[:-1])
+    cells = [
+        row[column].ljust(widths[column]) if column in left else row[column].rjust(widths[column])
+        for column in block
+    ]
+    folded = [cells[-1]]
+    if columns is not None and before + widths[block[-1]] > columns:
+        folded = textwrap.wrap(row[block[-1]], max(_NARROWEST, columns - before)) or [""]
+    lines = ["  ".join([*cells[:-1], folded[0]]), *(" " * (before - _INDENT) + more for more in folded[1:])]
+    return [f"{' ' * _INDENT}{line}".rstrip() for line in lines]
