@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from topotune.cli import completion
 from topotune.cli.app import FINDINGS, app
 from topotune.cli.options import Force, Json, Output
 from topotune.cli.output import check_output, print_json
@@ -50,7 +51,12 @@ def export(
     ] = None,
     to: Annotated[
         str,
-        typer.Option("--to", metavar="FORMAT", help="For which program; list prints what there is."),
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="For which program; list prints what there is.",
+            autocompletion=completion.EXPORTS,
+        ),
     ] = "list",
     node: Annotated[
         str | None, typer.Option("--node", metavar="NAME", help="Which node, where the format holds one.")
@@ -77,6 +83,7 @@ def export(
             "--dtype",
             metavar="TYPE",
             help="Of gradients as they are reduced, where elements are counted: fp32, fp16, bf16.",
+            autocompletion=completion.ELEMENTS,
         ),
     ] = None,
     output: Output = None,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from topotune.cli import completion
 from topotune.cli.app import app
 from topotune.cli.machines import machine_profile, one_of
 from topotune.cli.options import Force, Json, KnownMachine, Output
@@ -58,7 +59,12 @@ def import_(
     ],
     format_name: Annotated[
         str | None,
-        typer.Option("--format", metavar="NAME", help="What the files are, instead of recognising it."),
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="What the files are, instead of recognising it.",
+            autocompletion=completion.CAPTURES,
+        ),
     ] = None,
     output: Output = None,
     force: Force = False,
@@ -193,6 +199,7 @@ def schema(
         typer.Argument(
             metavar="NAME",
             help="plan, topology, measurement, check, schedule, lab, prediction, profile, gradients.",
+            autocompletion=completion.KINDS,
         ),
     ],
     as_json: Json = False,
