@@ -40,6 +40,17 @@ def test_a_text_that_alone_is_too_wide_is_folded():
         ]
 
 
+def test_a_first_column_that_leaves_no_room_is_folded_too():
+    with shown_on(34):
+        assert align(
+            ["algorithm", "predicted"], [["hierarchical, across ring, pieces 4", "258 ms"]]
+        ).splitlines() == [
+            "  algorithm              predicted",
+            "  hierarchical, across      258 ms",
+            "  ring, pieces 4",
+        ]
+
+
 @given(
     columns=st.integers(30, 120),
     rows=st.lists(st.lists(st.integers(0, 10**13).map(str), min_size=6, max_size=6), min_size=1, max_size=4),

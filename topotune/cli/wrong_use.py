@@ -32,10 +32,14 @@ def wrong_use(problem: TyperException, arguments: Sequence[str]) -> UsageError:
         for pattern, words in _WORDS:
             why = pattern.sub(words, why)
         message = f"{option} {_value(option, arguments)}: {why}"
+    unknown_verb = message.startswith("No such command")
+    return UsageError(message, hint=where_to_read([] if unknown_verb else arguments))
+
+
+def where_to_read(arguments: Sequence[str]) -> str:
+    """For a hint where nothing better is known: the help of the verb."""
     verb = next((one for one in arguments if not one.startswith("-")), None)
-    if verb is None or message.startswith("No such command"):
-        return UsageError(message, hint="topotune alone says what there is")
-    return UsageError(message, hint=f"topotune {verb} --help")
+    return "topotune alone says what there is" if verb is None else f"topotune {verb} --help"
 
 
 def _value(option: str, arguments: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import zip_longest
 from typing import Final
 
 _WIDTH: Final[ContextVar[int | None]] = ContextVar("width of the reader's terminal", default=None)
@@ -36,10 +37,15 @@ def align(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequenc
     table = [list(header), *(list(row) for row in rows)]
     widths = [max(len(row[column]) for row in table) for column in range(len(header))]
     columns = _WIDTH.get()
+    if columns is not None:
+        # The first column leaves room for the narrowest of the others, which leave room for it.
+        room = columns - _INDENT - _GAP
+        widths[0] = min(widths[0], max(_NARROWEST, room - min(widths[1:], default=0)))
+        widths[1:] = [min(width, max(_NARROWEST, room - widths[0])) for width in widths[1:]]
     lines: list[str] = []
     for block in _blocks(widths, columns):
         for row in table:
-            lines += _row(row, block, widths, left, columns)
+            lines += _row(row, block, widths, left)
     return "\n".join(lines)
 
 
@@ -58,17 +64,17 @@ def _blocks(widths: Sequence[int], columns: int | None) -> list[list[int]]:
     return blocks
 
 
-def _row(
-    row: Sequence[str], block: Sequence[int], widths: Sequence[int], left: Sequence[int], columns: int | None
-) -> list[str]:
-    """A row of a block; several lines where its last cell is folded."""
-    before = _INDENT + sum(widths[column] + _GAP for column in block[:-1])
+def _row(row: Sequence[str], block: Sequence[int], widths: Sequence[int], left: Sequence[int]) -> list[str]:
+    """A row of a block; several lines where a cell's text is folded."""
     cells = [
-        row[column].ljust(widths[column]) if column in left else row[column].rjust(widths[column])
+        [row[column]] if len(row[column]) <= widths[column] else textwrap.wrap(row[column], widths[column])
         for column in block
     ]
-    folded = [cells[-1]]
-    if columns is not None and before + widths[block[-1]] > columns:
-        folded = textwrap.wrap(row[block[-1]], max(_NARROWEST, columns - before)) or [""]
-    lines = ["  ".join([*cells[:-1], folded[0]]), *(" " * (before - _INDENT) + more for more in folded[1:])]
-    return [f"{' ' * _INDENT}{line}".rstrip() for line in lines]
+    lines = []
+    for parts in zip_longest(*cells, fillvalue=""):
+        placed = [
+            part.ljust(widths[column]) if column in left else part.rjust(widths[column])
+            for column, part in zip(block, parts, strict=True)
+        ]
+        lines.append(f"{' ' * _INDENT}{(' ' * _GAP).join(placed)}".rstrip())
+    return lines
