@@ -9,7 +9,9 @@ on the C stack, which is small in a thread of somebody else's job.
 import codecs
 import difflib
 import functools
+import itertools
 import json
+import logging
 import math
 import os
 import re
@@ -18,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeVar
 
-from topotune.errors import InputFileError, UsageError
+from topotune.errors import InputFileError, UsageError, did_you_mean
 
 MAX_DOCUMENT_BYTES: Final = 16 * 2**20
 MAX_MEASUREMENT_BYTES: Final = 64 * 2**20
@@ -40,6 +42,10 @@ KINDS: Final[Mapping[str, str]] = {
 }
 """Name of a kind of document (``schema`` is ``topotune/`` and this) → the class that has its fields."""
 
+_LOOKED_AT: Final = 1000
+"""Entries of a folder that are looked at for the file that was meant."""
+
+_LOG: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 Migrations = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
 
@@ -77,6 +83,7 @@ def read_bytes(
             os.fspath(path),
             f"has {max(size, len(data))} bytes, more than the {max_bytes} that such a document may have",
         )
+    _LOG.info("read %s, %d bytes", os.fspath(path), len(data))
     return data
 
 
@@ -87,6 +94,18 @@ def read_bytes_from_start(
     return _read_from_start(path, num_bytes, error)[1]
 
 
+def _where_it_may_be(path: str | os.PathLike[str], error: type[InputFileError]) -> str | None:
+    """Which file may have been meant, for a hint; None where the error's own hint says more."""
+    folder, name = os.path.split(os.fspath(path))
+    try:
+        with os.scandir(folder or ".") as entries:
+            found = [entry.name for entry in itertools.islice(entries, _LOOKED_AT) if entry.is_file()]
+    except OSError:
+        return f"there is no folder {folder}"
+    looked_in = f"it was looked for in {os.path.abspath(folder)}" if error is InputFileError else None
+    return did_you_mean(name, found) or looked_in
+
+
 def _read_from_start(
     path: str | os.PathLike[str], num_bytes: int, error: type[InputFileError]
 ) -> tuple[int, bytes]:
@@ -94,13 +113,13 @@ def _read_from_start(
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError as problem:
-        raise error(os.fspath(path), "no such file") from problem
+        raise error(os.fspath(path), "no such file", hint=_where_it_may_be(path, error)) from problem
     except (OSError, ValueError) as problem:
         raise error(os.fspath(path), f"cannot be read: {_reason(problem)}") from problem
     try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
-            raise error(os.fspath(path), "is a folder, not a file")
+            raise error(os.fspath(path), "is a folder, not a file", hint="name a file in it")
         if not stat.S_ISREG(status.st_mode):
             raise error(os.fspath(path), "is a pipe or device, not a file", hint="write it to a file first")
         with open(descriptor, "rb", closefd=False) as file:
@@ -452,11 +471,18 @@ def json_schema(name: str) -> dict[str, Any]:
     Raises:
         UsageError: no such kind.
     """
+    name = name.removeprefix("topotune/")
     if name not in KINDS:
-        raise UsageError(f"{_shown(name)}: no such kind of document", hint=f"there are: {', '.join(KINDS)}")
+        raise UsageError(
+            f"{_shown(name)}: no such kind of document",
+            hint=did_you_mean(name, KINDS) or f"there are: {', '.join(KINDS)}",
+        )
     from topotune.json_schemas import build_json_schema
 
     return build_json_schema(name, KINDS[name])
+
+
+_FOREIGN: Final = "topotune import reads other tools' files"
 
 
 def schema_of(value: Value) -> str:
@@ -466,9 +492,9 @@ def schema_of(value: Value) -> str:
         InputFileError: (or the value's own class) it is no object, or says nothing.
     """
     if not isinstance(value.raw, dict):
-        value.fail(f"is {_kind(value.raw)}, not a document of topotune")
+        value.fail(f"is {_kind(value.raw)}, not a document of topotune", hint=_FOREIGN)
     if "schema" not in value.raw:
-        value.fail("is no document of topotune: it lacks the key 'schema'")
+        value.fail("is no document of topotune: it lacks the key 'schema'", hint=_FOREIGN)
     return value.member("schema").text(max_length=100)
 
 

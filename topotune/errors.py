@@ -13,6 +13,8 @@ A programmer's mistake is an ``assert``; it is not part of this tree. Errors can
 from their ``arguments``, so that one which a rank raises reaches the user from another process as it was.
 """
 
+import difflib
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -116,6 +118,12 @@ class RankFailedError(RunError):
 
 class WrongResultError(RunError):
     """A schedule or candidate that does not compute an allreduce."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """For a hint: the names that are most like one that does not exist; None where none is."""
+    near = difflib.get_close_matches(name[:100], list(known), n=3, cutoff=0.6)
+    return f"did you mean {' or '.join(near)}?" if near else None
 
 
 def error_to_json(error: TopotuneError) -> dict[str, Any]:

@@ -4,6 +4,7 @@ A file is written beside its place under a temporary name, brought to the disk, 
 old file or the new one, also after a crash. Standard library only.
 """
 
+import logging
 import os
 import secrets
 import stat
@@ -13,6 +14,8 @@ from pathlib import Path
 
 from topotune.documents import MAX_DOCUMENT_BYTES, parse_json
 from topotune.errors import InputFileError, OutputFileError
+
+_LOG = logging.getLogger(__name__)
 
 
 def check_writable(path: str | os.PathLike[str], *, force: bool = False, renews: str | None = None) -> Path:
@@ -84,6 +87,7 @@ def write_whole(
             temporary.unlink(missing_ok=True)
             raise
         _sync_folder(target.parent)
+        _LOG.info("wrote %s, %d bytes", target, len(data))
     except OSError as problem:
         raise _refusal(path, "cannot be written", problem) from problem
 
@@ -93,7 +97,7 @@ def _check_replaceable(
 ) -> None:
     shown = os.fspath(path)
     if stat.S_ISDIR(status.st_mode):
-        raise OutputFileError(f"{shown}: is a folder", hint=f"name a file in it: {target / 'plan.json'}")
+        raise OutputFileError(f"{shown}: is a folder", hint=f"name a file in it: {target}/NAME")
     if not stat.S_ISREG(status.st_mode):
         raise OutputFileError(
             f"{shown}: is a pipe or device, not a file",

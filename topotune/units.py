@@ -21,6 +21,7 @@ _SECOND_UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 360
 _NUMBER = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([A-Za-zµ]{0,4})\s*")
 MAX_MESSAGE_BYTES = 2**50
 MAX_SIZES = 64
+MAX_SECONDS = 7 * 86400.0
 
 
 def parse_bytes(text: str) -> int:
@@ -79,7 +80,7 @@ def parse_seconds(text: str) -> float:
     """``"60s"``, ``"2m"``, ``"500ms"``, ``"1.5h"``, ``"90"`` → seconds, above 0.
 
     Raises:
-        UsageError: no such duration, or not above 0.
+        UsageError: no such duration, not above 0, or more than 7 days.
     """
     match = _NUMBER.fullmatch(text)
     unit = _SECOND_UNITS.get(match[2].lower()) if match else None
@@ -88,6 +89,8 @@ def parse_seconds(text: str) -> float:
     value = float(match[1]) * unit
     if not value > 0:
         raise UsageError(f"{text!r} is no duration above 0", hint="write 60s, 2m, 500ms")
+    if value > MAX_SECONDS:
+        raise UsageError(f"{text!r} is more than 7 days", hint="write 60s, 2m, 1.5h")
     return value
 
 

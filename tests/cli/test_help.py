@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,9 +8,12 @@ import pytest
 from command_line import topotune
 from plan_example import example as plan_document
 
+from topotune.cli import completion
 from topotune.cli.app import app
 from topotune.cli.ranks import find_launcher
 from topotune.documents import KINDS
+from topotune.links.check import SEVERITIES
+from topotune.tune.options import COMPUTES
 
 REPOSITORY = Path(__file__).parents[2]
 VERBS = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
@@ -42,10 +46,56 @@ def test_help_imports_nothing_heavy():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_topotune_alone_says_what_there_is(tmp_path):
+def test_topotune_alone_says_what_to_do_first_and_what_there_is(tmp_path):
     done = topotune(cwd=tmp_path)
-    said = done.stdout + done.stderr
-    assert all(f"  {verb}" in said for verb in VERBS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Where to begin:\n  topotune probe ")
+    assert all(f"  {verb}" in done.stdout for verb in VERBS)
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "..." not in done.stdout, "a verb's first sentence is too long for the list"
+
+
+def test_where_a_plan_is_topotune_alone_says_what_to_do_with_it(tmp_path):
+    (tmp_path / "plan.json").write_text("{}")
+    assert topotune(cwd=tmp_path).stdout.startswith("plan.json is here. What next?\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("topotune com", ["compare"]),
+        ("topotune tune --bud", ["--budget"]),
+        ("topotune show --profile dgx-h", ["dgx-h100"]),
+    ],
+)
+def test_the_shell_completes_verbs_options_and_names(tmp_path, words, completed):
+    asked = {"_TOPOTUNE_COMPLETE": "complete_bash", "COMP_WORDS": words}
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.argv[0] = 'topotune'; import topotune.cli as c; c.main()"],
+        env=os.environ | asked | {"COMP_CWORD": str(len(words.split()) - 1)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == completed, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("names", "typed", "completed"),
+    [
+        (completion.MACHINES, "a6", ["a6000-4gpu"]),
+        (completion.LABS, "racks-2x4", ["racks-2x4x1"]),
+        (completion.EXPORTS, "nccl-t", ["nccl-tuner", "nccl-tuner-csv", "nccl-topo-xml"]),
+        (completion.CAPTURES, "lspci-", ["lspci-tree"]),
+        (completion.KINDS, "pl", ["plan"]),
+        (completion.SEVERITIES, "", list(SEVERITIES)),
+        (completion.COMPUTES, "", list(COMPUTES)),
+        (completion.BACKENDS, "x", []),
+    ],
+)
+def test_names_are_completed_by_their_beginning(names, typed, completed):
+    assert names(typed) == completed
 
 
 def test_the_help_of_schema_names_every_kind_of_document_and_no_other(tmp_path):

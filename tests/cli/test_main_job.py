@@ -184,7 +184,8 @@ def test_ctrl_c_leaves_no_process_and_the_plan_of_before(tuned):
     assert process.returncode == 130
     assert [line for line in stderr.splitlines() if not line.startswith("tune: ")] == [
         "interrupted",
-        "hint: topotune tune --resume -o plan.json goes on from what was measured so far",
+        "hint: topotune tune --resume --nproc-per-node 3 --budget 60s -o plan.json goes on from what was "
+        "measured so far",
     ]
     assert_gone(ranks)
     assert (folder / "plan.json").read_bytes() == before

@@ -61,7 +61,7 @@ GIVEN: Final[Mapping[str, Callable[[Path], None]]] = {
     "machine.json": _document(lambda: topology_to_document(result_files.cluster(1))),
     "check.json": _document(lambda: result_files.check("a")),
     "gradients.json": _document(lambda: gradients_to_document(resnet50().with_backward(0.05))),
-    "topo.xml": _copy(_TOPOLOGIES / "nccl-xml" / "static-without-classes.xml"),
+    "topo.xml": _copy(_TOPOLOGIES / "nccl-xml" / "switches-dual-port.xml"),
     "node.xml": _copy(_TOPOLOGIES / "nccl-xml" / "static-without-classes.xml"),
     "topo-m.txt": _copy(_TOPOLOGIES / "nvidia-smi-topo" / "allocation-range-and-blank.txt"),
     "smi-q.txt": _copy(_TOPOLOGIES / "nvidia-smi-q" / "two-gpus-one-at-x8.txt"),
@@ -78,5 +78,7 @@ def give(name: str, folder: Path, command: str) -> None:
     """Make a file that a command reads; exports to NCCL want a plan that was measured on it."""
     if name == "plan.json" and "--to nccl" in command:
         (folder / name).write_text(json.dumps(plan_to_document(nccl_plans.THREE_ROWS)))
+    elif name == "topo.xml" and "smi-q.txt" in command:  # of one machine
+        GIVEN["node.xml"](folder / name)
     else:
         GIVEN[name](folder / name)

@@ -33,6 +33,8 @@ NOT_RUN = {
     r"--base /usr/lib": "needs MPICH's library",
     r"--verify": "needs Open MPI or MPICH: the exports' own tests run it",
     r"xla\.sh": "needs JAX",
+    r"/opt/ml/|outputs/": "for a platform's own folders",
+    r"\.venv/": "the tests have an environment of their own",
 }
 """Commands that are only parsed, by what they hold, with the reason."""
 

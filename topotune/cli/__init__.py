@@ -7,6 +7,7 @@ stdout holds exactly one JSON document; all else then goes to stderr.
 import contextlib
 import importlib
 import os
+import shutil
 import sys
 from typing import Final, NoReturn
 
@@ -15,7 +16,9 @@ from typer.exceptions import TyperException
 from topotune.cli.app import INTERRUPTED, Interrupted, app
 from topotune.cli.narration import narrate
 from topotune.cli.output import print_error
+from topotune.cli.wrong_use import where_to_read, wrong_use
 from topotune.errors import RankFailedError, TopotuneError, UsageError
+from topotune.report.columns import shown_on
 
 # Each registers its verbs, in the order of --help.
 for _verbs in ("files", "exports", "links", "limits", "plans", "steps", "report", "labs"):
@@ -36,17 +39,20 @@ def main() -> None:
     arguments = [one for one in arguments[:own] if one not in EVERYWHERE] + arguments[own:]
     hint = ""
     try:
-        code = app(arguments, standalone_mode=False)
+        with shown_on(shutil.get_terminal_size().columns if sys.stdout.isatty() else None):
+            code = app(arguments, standalone_mode=False)
     except TopotuneError as error:
         if debug:
             raise
+        if type(error) is UsageError and error.hint is None:
+            error.hint = where_to_read(arguments)
         print_error(error)
         if isinstance(error, RankFailedError):
             # Not by the interpreter's way: destructors of process groups may wait for the rank that is gone.
             _leave_at_once(error.exit_code)
         _leave(error.exit_code)
     except TyperException as error:
-        print_error(UsageError(error.format_message(), hint="topotune --help, or topotune VERB --help"))
+        print_error(wrong_use(error, arguments))
         _leave(UsageError.exit_code)
     except Interrupted as interruption:
         code, hint = INTERRUPTED, interruption.hint

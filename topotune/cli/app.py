@@ -61,8 +61,8 @@ def _first_steps() -> str:
         "  topotune probe                  what this machine is\n"
         "  topotune check --no-measure     what is wrong with it\n"
         "  topotune tune --nproc-per-node 4 -o plan.json\n"
-        "                                  a plan for 4 ranks here, in a minute; on a cluster,\n"
-        "                                  start it by srun, mpirun or torchrun\n"
+        "                                  a plan for 4 ranks here, in a minute;\n"
+        "                                  on a cluster: srun topotune tune -o plan.json\n"
         "  topotune run --plan plan.json -- torchrun --nproc-per-node 4 train.py\n"
         '                                  a job under it: init_process_group("topotune")'
     )

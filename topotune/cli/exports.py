@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from topotune.cli import completion
 from topotune.cli.app import FINDINGS, app
 from topotune.cli.options import Force, Json, Output
 from topotune.cli.output import check_output, print_json
@@ -50,7 +51,12 @@ def export(
     ] = None,
     to: Annotated[
         str,
-        typer.Option("--to", metavar="FORMAT", help="For which program; list prints what there is."),
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="For which program; list prints what there is.",
+            autocompletion=completion.EXPORTS,
+        ),
     ] = "list",
     node: Annotated[
         str | None, typer.Option("--node", metavar="NAME", help="Which node, where the format holds one.")
@@ -77,6 +83,7 @@ def export(
             "--dtype",
             metavar="TYPE",
             help="Of gradients as they are reduced, where elements are counted: fp32, fp16, bf16.",
+            autocompletion=completion.ELEMENTS,
         ),
     ] = None,
     output: Output = None,
@@ -155,6 +162,7 @@ def _refuse(options: Mapping[str, object], file: Path, what: str) -> None:
 
 def _list_formats(as_json: bool) -> None:
     from topotune.plan.exports import targets
+    from topotune.report.columns import align
     from topotune.schedule import msccl_xml, mscclpp_json
     from topotune.topology.formats.exporting import SUMMARIES
 
@@ -170,9 +178,7 @@ def _list_formats(as_json: bool) -> None:
         print_json({"schema": "topotune/formats", "schema_version": 1, "formats": formats, "warnings": []})
         return
     for of, listed in (("a plan", plans), ("a schedule", schedules), ("a topology", topologies)):
-        print(f"of {of}")
-        for name, summary in listed:
-            print(f"  {name:18} {summary}")
+        print(align([f"of {of}", ""], listed, left=(0, 1)))
 
 
 def _export_plan(

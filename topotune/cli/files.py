@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from topotune.cli import completion
 from topotune.cli.app import app
 from topotune.cli.machines import machine_profile, one_of
 from topotune.cli.options import Force, Json, KnownMachine, Output
@@ -59,7 +60,12 @@ def import_(
     ],
     format_name: Annotated[
         str | None,
-        typer.Option("--format", metavar="NAME", help="What the files are, instead of recognising it."),
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="What the files are, instead of recognising it.",
+            autocompletion=completion.CAPTURES,
+        ),
     ] = None,
     output: Output = None,
     force: Force = False,
@@ -141,7 +147,10 @@ def show(
 
     one_of(file, profile)
     if nodes is not None and profile is None:
-        raise UsageError("--nodes: counts known machines", hint="topotune show --profile NAME --nodes 2")
+        raise UsageError(
+            f"--nodes {nodes}: counts known machines, and {file} is a file",
+            hint="topotune show --profile NAME --nodes 2",
+        )
     if file is None:
         assert profile is not None
         if export is not None:
@@ -255,6 +264,7 @@ def schema(
         typer.Argument(
             metavar="NAME",
             help="plan, topology, measurement, check, schedule, lab, prediction, profile, gradients.",
+            autocompletion=completion.KINDS,
         ),
     ],
     as_json: Json = False,

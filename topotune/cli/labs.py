@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from topotune.cli import completion
 from topotune.cli.app import app
 from topotune.cli.options import Json
 from topotune.cli.output import say
@@ -15,7 +16,11 @@ from topotune.errors import UsageError
 def lab(
     profile: Annotated[
         str | None,
-        typer.Argument(metavar="PROFILE", help="A profile's name or file; none lists those that ship."),
+        typer.Argument(
+            metavar="PROFILE",
+            help="A profile's name or file; none lists those that ship.",
+            autocompletion=completion.LABS,
+        ),
     ] = None,
     command: Annotated[
         list[str] | None, typer.Argument(metavar="-- CMD…", help="What runs on each rank.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from topotune import units
+from topotune.cli import completion
 from topotune.cli.app import FINDINGS, app
 from topotune.cli.options import Backend, Force, Interface, Json, NumLocalRanks, Output, Seed
 from topotune.cli.output import check_output, deliver, print_error
@@ -107,6 +108,7 @@ def check(
             "--profile",
             metavar="NAME",
             help="What each node should be: a known machine, a .json file of one, auto.",
+            autocompletion=completion.MACHINES,
         ),
     ] = None,
     measures: Annotated[
@@ -117,7 +119,12 @@ def check(
     budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Time to measure for.")] = "30s",
     fail_on: Annotated[
         str,
-        typer.Option("--fail-on", metavar="SEVERITY", help="Exit code 3 from here on: info, warning, error."),
+        typer.Option(
+            "--fail-on",
+            metavar="SEVERITY",
+            help="Exit code 3 from here on: info, warning, error.",
+            autocompletion=completion.SEVERITIES,
+        ),
     ] = "warning",
     seed: Seed = 0,
     output: Output = None,

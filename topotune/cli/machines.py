@@ -15,7 +15,10 @@ def one_of(file: Path | None, profile: str | None) -> str:
     """What to call the one thing that the user gave, a file or a known machine."""
     if (file is None) == (profile is None):
         problem = "neither a file nor --profile" if file is None else f"{file} and --profile {profile}"
-        raise UsageError(f"{problem}: give one", hint="--profile dgx-h100 is a known machine")
+        raise UsageError(
+            f"{problem}: give one",
+            hint="machine.json, of topotune probe -o, or --profile dgx-h100, a known machine",
+        )
     return str(file or profile)
 
 

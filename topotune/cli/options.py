@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from topotune.cli import completion
 from topotune.errors import UsageError
 from topotune.units import parse_seconds
 
@@ -53,7 +54,10 @@ Sizes = Annotated[
 Backend = Annotated[
     str,
     typer.Option(
-        "--backend", metavar="NAME", help="Collective library of the job: gloo (CPU) or nccl (GPU)."
+        "--backend",
+        metavar="NAME",
+        help="Collective library of the job: gloo (CPU) or nccl (GPU).",
+        autocompletion=completion.BACKENDS,
     ),
 ]
 
@@ -64,11 +68,15 @@ KnownMachine = Annotated[
         "--profile",
         metavar="NAME",
         help="A known machine instead of a file: its name, a .json file of one, or auto for this machine.",
+        autocompletion=completion.MACHINES,
     ),
 ]
 
 
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything that is drawn at random.")]
+Seed = Annotated[
+    int,
+    typer.Option("--seed", metavar="N", min=0, help="Seed of everything that is drawn at random."),
+]
 
 
 GradientsFile = Annotated[
@@ -101,6 +109,7 @@ Compute = Annotated[
         "--compute",
         metavar="HOW",
         help="What stands for the backward: matmul (on the job's threads) or sleep (cores are not shared).",
+        autocompletion=completion.COMPUTES,
     ),
 ]
 

@@ -5,6 +5,7 @@ With ``--json`` stdout holds exactly one JSON document; all else goes to stderr.
 
 import shutil
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,33 @@ def say(what: dict[str, Any] | str, as_json: bool) -> None:
         assert isinstance(what, dict)
         print_json(what)
     else:
-        print(what)
+        assert isinstance(what, str)
+        print_text(what)
+
+
+def print_text(text: str) -> None:
+    """Print a text; on a terminal its sentences are folded between words, tables stand as they were made."""
+    print(folded(text, width()) if sys.stdout.isatty() else text)
+
+
+def folded(text: str, columns: int) -> str:
+    """Lines that are longer, folded between words; not those that have columns, which two blanks part."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        body = line.lstrip()
+        if len(line) <= columns or "  " in body:
+            lines.append(line)
+            continue
+        indent = " " * (len(line) - len(body))
+        lines += textwrap.wrap(
+            body,
+            columns,
+            initial_indent=indent,
+            subsequent_indent=f"{indent}  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return "\n".join(lines)
 
 
 def print_json(document: dict[str, Any]) -> None:
@@ -39,7 +66,7 @@ def deliver(
     if as_json:
         print_json(document)
     else:
-        print(text)
+        print_text(text)
         if output is not None:
             print(f"written to {output}", file=sys.stderr)
 

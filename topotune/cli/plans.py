@@ -158,7 +158,12 @@ def _resumable(output: Path | None) -> Iterator[None]:
 
 
 def _how_to_resume(plan: Path) -> str:
-    return f"topotune tune --resume -o {plan} goes on from what was measured so far"
+    """The command that goes on: with the options of this one, as a run is resumed with the same."""
+    words = sys.argv[1:]
+    if "tune" not in words:  # the function was called, not the command
+        words = ["tune", "-o", str(plan)]
+    own = [word for word in words[words.index("tune") + 1 :] if word not in ("--resume", "--force")]
+    return f"topotune tune --resume {shlex.join(own)} goes on from what was measured so far"
 
 
 def _how_to_use(plan: Path, ranks_per_node: Sequence[int]) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from topotune.cli import completion
 from topotune.cli.app import app
 from topotune.cli.options import Force, Json
 from topotune.cli.output import check_output, print_json
@@ -36,7 +37,10 @@ def report(
     form: Annotated[
         str,
         typer.Option(
-            "--format", metavar="NAME", help="html (one page, pictures), md (text, tables) or csv (tables)."
+            "--format",
+            metavar="NAME",
+            help="html (one page, pictures), md (text, tables) or csv (tables).",
+            autocompletion=completion.REPORTS,
         ),
     ] = "html",
     force: Force = False,

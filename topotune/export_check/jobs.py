@@ -1,7 +1,9 @@
 """Starting an MPI job of `watched` ranks and taking what it saw."""
 
 import json
+import logging
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,6 +19,7 @@ from topotune.export_check import watched
 REPETITIONS: Final = 11
 """How often each size is timed."""
 
+_LOG: Final = logging.getLogger(__name__)
 _TIMEOUT_S: Final = 300.0
 _VERSION_TIMEOUT_S: Final = 60.0
 _LAUNCHERS_PREFIXES: Final = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "HYDRA_", "HYDI_", "MPIR_CVAR_")
@@ -119,6 +122,7 @@ def run_watched(
         for name, value in os.environ.items()
         if name.startswith(_KEPT_PREFIXES) or not name.startswith(_LAUNCHERS_PREFIXES)
     }
+    _LOG.info("runs %s", shlex.join(command))
     job = subprocess.Popen(
         command,
         env={**kept, **launcher.environment, **(environment or {})},

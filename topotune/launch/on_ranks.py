@@ -9,6 +9,7 @@ MASTER_PORT, …), so that ``dist.init_process_group(…)`` and ``rendezvous("en
 """
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from topotune.errors import UsageError
 from topotune.probe.launcher import check_num_local_ranks, read_launcher
 from topotune.probe.membership import TITLES, Membership, PerNode, PerRank
 
+_LOG: Final = logging.getLogger(__name__)
 _TORCH_LEVEL: Final = "TORCH_CPP_LOG_LEVEL"
 _INTERFACE: Final = "SM_NETWORK_INTERFACE_NAME"
 """Where ranks look for the interface that the platform names; it may stand in SageMaker's file alone."""
@@ -80,6 +82,9 @@ def run_on_ranks(
     if launcher.interface is not None:
         os.environ.setdefault(_INTERFACE, launcher.interface)
     if isinstance(launcher, PerRank):
+        _LOG.info(
+            "joins as rank %d of %d of %s", launcher.rank, launcher.world_size, TITLES[launcher.launcher]
+        )
         from topotune.launch.join import joined
 
         with joined(launcher):
@@ -91,6 +96,7 @@ def run_on_ranks(
         from topotune.launch.nodes import run_on_nodes
 
         num_ranks = num_local_ranks or _ranks_of_platform(launcher) or default_ranks
+    _LOG.info("starts %d ranks on this machine", num_ranks)
     entry = f"{work.__module__}:{work.__name__}"
     if isinstance(launcher, PerNode) and launcher.num_nodes > 1:
         return run_on_nodes(launcher, num_ranks, entry, payload, share_result=share_result, report=report)

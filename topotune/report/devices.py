@@ -16,7 +16,7 @@ _MAX_ROWS = 64
 
 def describe_copies(timings: Sequence[CopyTiming]) -> list[str]:
     """Lines; none where nothing was timed."""
-    from topotune.report.text import align
+    from topotune.report.columns import align
 
     if not timings:
         return []

@@ -6,7 +6,7 @@ from statistics import median
 
 from topotune.links.figures import CollectiveFigure, LinkFigure
 from topotune.links.measurement import Measurement
-from topotune.report.text import align
+from topotune.report.columns import align
 from topotune.units import format_bytes, format_rate, format_seconds
 
 

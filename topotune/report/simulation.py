@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from topotune.report.text import align, describe_algorithm
+from topotune.report.columns import align
+from topotune.report.text import describe_algorithm
 from topotune.units import format_bytes, format_seconds
 
 _SIZES_A_TABLE = 5

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from topotune.plan.model import Ddp
-from topotune.report.text import align
+from topotune.report.columns import align
 from topotune.step.buckets import assign_buckets, layout_of, limits_of
 from topotune.step.gradients import Gradients
 from topotune.units import format_bytes, format_seconds

@@ -9,23 +9,10 @@ from topotune.links.model import LinkModel
 from topotune.links.network import fault_in_words, nodes_in_words
 from topotune.plan.describe import params_in_words
 from topotune.plan.model import DEFAULT_ALGORITHM, Group, LinkClass, Plan, Row
+from topotune.report.columns import align
 from topotune.units import format_bit_rate, format_bytes, format_rate, format_seconds
 
 _SHOWN_RANKS = 32
-
-
-def align(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0,)) -> str:
-    """Columns under a header, two blanks between: those numbered in ``left`` flush left, the others right."""
-    table = [list(header), *(list(row) for row in rows)]
-    widths = [max(len(row[column]) for row in table) for column in range(len(header))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if column in left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in table
-    ]
-    return "\n".join(f"  {line}" for line in lines)
 
 
 def describe_algorithm(algorithm: str, params: Mapping[str, Any]) -> str:

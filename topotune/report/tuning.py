@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from typing import Any, Final
 
-from topotune.report.text import align
+from topotune.report.columns import align
 from topotune.results.tuning import Told, TuningRun
 from topotune.units import format_bytes, format_seconds
 

@@ -120,7 +120,8 @@ def contender_of(schedule: Schedule, network: Network) -> Contender:
     """
     if schedule.num_ranks != network.num_ranks:
         raise UsageError(
-            f"the schedule is for {schedule.num_ranks} ranks, the network has {network.num_ranks}"
+            f"the schedule is for {schedule.num_ranks} ranks, the network has {network.num_ranks}",
+            hint=f"--algorithm {schedule.algorithm} --emit FILE writes one for this network",
         )
     return Contender(
         algorithm=schedule.algorithm, params=schedule.params, steps=steps_of(schedule), schedule=schedule

@@ -63,7 +63,10 @@ def switched_nodes(
     if num_nodes % nodes_per_leaf:
         raise UsageError(f"{num_nodes} nodes do not fill leaves of {nodes_per_leaf}")
     if min(inside_bytes_per_s, nic_bytes_per_s, oversubscription) <= 0:
-        raise UsageError("rates and oversubscription of a fabric are above 0")
+        raise UsageError(
+            f"a fabric of {inside_bytes_per_s:g} B/s inside nodes, {nic_bytes_per_s:g} B/s an adapter and an "
+            f"oversubscription of {oversubscription:g}: each must be above 0"
+        )
     rank = np.arange(num_ranks)
     node, place = np.divmod(rank, ranks_per_node)
     pod = node // nodes_per_leaf

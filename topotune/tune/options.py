@@ -9,7 +9,7 @@ from topotune.errors import UsageError
 from topotune.step.gradients import MAX_BACKWARD_S, Gradients, load_gradients
 from topotune.step.models import resnet50, typical_transformer
 from topotune.tune.confirm import ELEMENT_BYTES
-from topotune.units import MIB, parse_sizes
+from topotune.units import MAX_SECONDS, MIB, parse_sizes
 
 DEFAULT_BUDGET_S: Final = 60.0
 DEFAULT_MIN_GAIN: Final = 0.02
@@ -196,6 +196,8 @@ def _check_names(options: type, named: Mapping[str, Any]) -> None:
 def _check_budget(budget_s: float) -> None:
     if not (math.isfinite(budget_s) and budget_s > 0):
         raise UsageError(f"a budget of {budget_s:g} s is no time to work in", hint="write --budget 60s")
+    if budget_s > MAX_SECONDS:
+        raise UsageError(f"a budget of {budget_s:g} s is more than 7 days", hint="write --budget 10m")
 
 
 def _check_sizes(sizes: tuple[int, ...]) -> None:

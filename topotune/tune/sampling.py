@@ -8,6 +8,7 @@ It also keeps count of candidates whose calls had to be cut off, and of those th
 died: after two, a candidate is left out.
 """
 
+import logging
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -31,11 +32,12 @@ from topotune.tune.trial import (
     Check,
     Condition,
 )
-from topotune.units import format_bytes
+from topotune.units import format_bytes, format_seconds
 
 Purpose = Literal["pilot", "search", "condition", "confirm", "null"]
 OnTrial = Callable[[Purpose | Literal["check"], int, Sequence[Candidate]], None]
 
+_LOG: Final = logging.getLogger(__name__)
 _BLOCK_S: Final = 0.25
 """Longest block: clocks stay fresh, spacing adapts, and one sleepy rank spoils little."""
 
@@ -122,6 +124,12 @@ class Sampling:
             number = self._begin("check", message_bytes, (candidate,), 1, "idle")
             limit_s = self.limit_s(candidate, message_bytes)
             check = self._checks[key] = self.bench.check(candidate, message_bytes, limit_s=limit_s)
+            _LOG.info(
+                "check %s of %s: %s",
+                candidate.label,
+                format_bytes(message_bytes),
+                check.broken or check.problem or "right",
+            )
             call_s = None if math.isnan(check.call_s) else check.call_s
             self._end(number, {"problem": check.problem, "call_s": call_s, "broken": check.broken})
             if check.broken is not None:
@@ -208,7 +216,12 @@ class Sampling:
                 first_guess_s *= 2  # every start after some arm was missed: it takes far longer than guessed
             whole.extend(row for row in times.times_s if not np.isnan(row).any())
         self._end(number, _outcome(blocks))
-        return np.array(whole, dtype=np.float64).reshape(len(whole), len(arms))
+        times_s = np.array(whole, dtype=np.float64).reshape(len(whole), len(arms))
+        if whole and _LOG.isEnabledFor(logging.INFO):
+            medians_s = zip(arms, np.median(times_s, axis=0), strict=True)
+            found = ", ".join(f"{arm.label} {format_seconds(median_s)}" for arm, median_s in medians_s)
+            _LOG.info("%s of %s, %d rounds: %s", purpose, format_bytes(message_bytes), len(whole), found)
+        return times_s
 
     def _block(
         self,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Final
 
-from topotune.errors import UsageError
+from topotune.errors import UsageError, did_you_mean
 from topotune.plan.exports.target import Target
 
 MODULES: Final[Mapping[str, str]] = {
@@ -47,7 +47,8 @@ def find_target(name: str) -> Target:
     """
     if name not in MODULES:
         raise UsageError(
-            f"--to {name}: a plan cannot be exported to that", hint="--to list prints the targets"
+            f"--to {name}: a plan cannot be exported to that",
+            hint=did_you_mean(name, MODULES) or "--to list prints the targets",
         )
     target: Target = import_module(f"topotune.plan.exports.{MODULES[name]}").TARGET
     return target

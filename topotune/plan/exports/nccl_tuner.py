@@ -5,6 +5,7 @@ channel), so the plan comes with a plugin of its own, one C file (``nccl_tuner.c
 builds; it needs no headers of NCCL or CUDA. Text and library are two files side by side.
 """
 
+import logging
 import os
 import shlex
 import shutil
@@ -21,6 +22,7 @@ from topotune.plan.exports.nccl_table import NcclTable, read, write
 from topotune.plan.exports.target import ExportOptions, Target, Translated
 from topotune.plan.model import Plan
 
+_LOG: Final = logging.getLogger(__name__)
 OLDEST: Final = (2, 21)
 FLAGS: Final = ("-std=c99", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
 COMPILE_TIMEOUT_S: Final = 300.0
@@ -81,6 +83,7 @@ def compiled(flags: tuple[str, ...] = FLAGS) -> bytes:
     ):
         library = Path(folder) / "libnccl-tuner-topotune.so"
         command = [*command, *flags, str(source), "-o", str(library), "-ldl"]
+        _LOG.info("runs %s", shlex.join(command))
         try:
             done = subprocess.run(
                 command,

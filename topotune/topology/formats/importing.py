@@ -1,5 +1,6 @@
 """Files from outside → one topology."""
 
+import logging
 import os
 import re
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from topotune.topology.formats.reading import Reader, fitting
 from topotune.topology.formats.tagged_lines import untagged
 from topotune.topology.model import Topology
 
+_LOG = logging.getLogger(__name__)
 MAX_FILES = 10_000
 
 _NAMED = re.compile(r"([\w.*?-]{1,64})=(.+)", re.DOTALL)
@@ -50,6 +52,7 @@ def read_files(files: Sequence[str], *, format_name: str | None = None) -> Topol
                 return own_json.topology_of(capture.text, capture.source)  # with its own ids and source
             if node is not None and host is not None and host != node:
                 raise InputFileError(path, f"is said to be of {node}, and its lines are tagged with {host}")
+            _LOG.info("took %s for %s", path, ", ".join(reader.name for reader in readers))
             found = read_capture_parts(capture, None if is_template else node or host, readers)
             if is_template:
                 assert node is not None
