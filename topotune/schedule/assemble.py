@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topotune.errors import UsageError
-from topotune.schedule.model import IntColumn, Params, Schedule
+from topotune.schedule.model import Collective, IntColumn, Params, Schedule
 
 MAX_RANKS = 4096
 MAX_PIECES = 1024
@@ -33,6 +33,8 @@ def assemble(
     num_ranks: int,
     chunk_bounds: Sequence[int],
     parts: Sequence[Transfers],
+    *,
+    collective: Collective = "allreduce",
 ) -> Schedule:
     """Join ``parts`` to one Schedule, its rows sorted by (channel, step, src, dst, chunk).
 
@@ -63,6 +65,7 @@ def assemble(
         dst=_column(columns, 3),
         chunk=_column(columns, 4),
         op=_column(columns, 5),
+        collective=collective,
     )
 
 

@@ -1,4 +1,4 @@
-"""Proof that a schedule is an allreduce: the one place with all that makes a schedule legal.
+"""Proof that a schedule does its collective: the one place with all that makes a schedule legal.
 
 Theory of operation. Every value that a rank can hold of a chunk is a reduction tree over the ranks' own
 parts. Trees are interned: a tree is a number, the pair (smaller, larger) of its two subtrees' numbers, so two
@@ -6,7 +6,9 @@ trees that differ only by the order of operands are the same number, and compari
 IEEE addition, minimum, maximum and product commute but do not associate: equal numbers are exactly what makes
 results bitwise equal. With each tree comes the bitset of ranks whose part is in it, and whether any part is
 in it twice. The schedule is run on these numbers, step by step, all transfers of a step at once. At the end
-every rank must hold, of every chunk, one and the same tree with every rank's part exactly once.
+every rank must hold, of every chunk, one and the same tree with every rank's part exactly once. Of a
+reduce-scatter that is asked of the one rank that each chunk belongs to; after an all-gather every rank must
+hold the tree that is the owner's number.
 
 Deadlock needs no search. Within a channel a transfer reads and overwrites only what transfers of lower steps
 wrote, and no chunk is in two channels; so "waits for" only ever points to a lower step of the same channel,
@@ -32,11 +34,12 @@ MAX_CELLS = 2**25
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Violation:
-    """One way in which a schedule is not an allreduce.
+    """One way in which a schedule does not do its collective.
 
     Attributes:
-        code: ``columns``, ``size``, ``chunk-bounds``, ``range``, ``order``, ``self-send``, ``chunk-channel``,
-            ``received-twice``, ``missing``, ``repeated`` or ``order-of-reduction``.
+        code: ``columns``, ``size``, ``chunk-bounds``, ``part-bounds``, ``range``, ``order``, ``self-send``,
+            ``chunk-channel``, ``received-twice``, ``reduces``, ``missing``, ``repeated``, ``wrong-part`` or
+            ``order-of-reduction``.
         message: what, where, the first case, and how many more there are.
     """
 
@@ -50,7 +53,9 @@ def verify(schedule: Schedule) -> tuple[Violation, ...]:
     Time O(num_transfers · log), memory O(num_ranks · num_chunks + trees · num_ranks / 8) bytes. Trees are
     only followed where the columns are well-formed.
     """
-    return _check_columns(schedule) or _check_rows(schedule) or _check_result(schedule)
+    return (
+        _check_columns(schedule) or _check_parts(schedule) or _check_rows(schedule) or _check_result(schedule)
+    )
 
 
 def _check_columns(schedule: Schedule) -> tuple[Violation, ...]:
@@ -84,6 +89,27 @@ def _check_columns(schedule: Schedule) -> tuple[Violation, ...]:
     return tuple(found)
 
 
+def _check_parts(schedule: Schedule) -> tuple[Violation, ...]:
+    """Every part must be a whole number of chunks."""
+    if schedule.collective == "allreduce":
+        return ()
+    num_ranks, bounds = schedule.num_ranks, schedule.chunk_bounds
+    known = set(bounds)
+    for rank in range(1, num_ranks):
+        cut, rest = divmod(bounds[-1] * rank, num_ranks)
+        if rest or cut not in known:
+            text = f"no chunk ends where the part of rank {rank - 1} does, at {rank}/{num_ranks}"
+            return (Violation(code="part-bounds", message=text),)
+    return ()
+
+
+def _owners(schedule: Schedule) -> IntArray:
+    """The rank whose part each chunk lies in; shape (num_chunks,)."""
+    begins, end = schedule.chunk_bounds[:-1], schedule.chunk_bounds[-1]
+    owners = [min(begin * schedule.num_ranks // end, schedule.num_ranks - 1) for begin in begins]
+    return np.asarray(owners, dtype=np.int64)
+
+
 def _check_rows(schedule: Schedule) -> tuple[Violation, ...]:
     found: list[Violation] = []
 
@@ -108,6 +134,8 @@ def _check_rows(schedule: Schedule) -> tuple[Violation, ...]:
         report("range", (column < 0) | (column >= end), f"has its {name} outside 0 … {end - 1}")
     if found:
         return tuple(found)
+    if schedule.collective == "allgather":
+        report("reduces", schedule.op == REDUCE, "adds up, where an all-gather copies")
     report("self-send", schedule.src == schedule.dst, "sends to itself")
     place = schedule.channel.astype(np.int64) << 32 | schedule.step
     report("order", np.diff(place, prepend=0) < 0, "comes after a row of a later (channel, step)")
@@ -199,17 +227,51 @@ def _check_result(schedule: Schedule) -> tuple[Violation, ...]:
                 arriving[reduces], held[dst[reduces], chunk[reduces]].astype(np.int64)
             )
         held[dst, chunk] = arriving
+    if schedule.collective == "reduce_scatter":
+        chunks = np.arange(schedule.num_chunks)
+        owners = _owners(schedule)
+        return _check_final(held[owners, chunks][None, :], trees, num_ranks, owners)
+    if schedule.collective == "allgather":
+        return _check_gathered(held, _owners(schedule))
     return _check_final(held, trees, num_ranks)
 
 
-def _check_final(held: IntColumn, trees: _Trees, num_ranks: int) -> tuple[Violation, ...]:
+def _check_gathered(held: IntColumn, owners: IntArray) -> tuple[Violation, ...]:
+    wrong = held != owners[None, :]
+    if not wrong.any():
+        return ()
+    rank, chunk, count = _first_cell(wrong)
+    message = (
+        f"rank {rank} ends with chunk {chunk} of rank {held[rank, chunk]} in place of rank {owners[chunk]}'s"
+        f" (cases in all: {count})"
+    )
+    return (Violation(code="wrong-part", message=message),)
+
+
+def _check_final(
+    held: IntColumn, trees: _Trees, num_ranks: int, owners: IntArray | None = None
+) -> tuple[Violation, ...]:
+    """What is wrong with the trees that ranks end with.
+
+    Args:
+        held: of each rank and chunk; where there are owners, of each chunk at its own, shape (1, num_chunks).
+        trees: that ``held`` names.
+        num_ranks: whose parts must be there.
+        owners: the rank that each chunk counts on alone; None for all.
+    """
+
+    def first(cells: npt.NDArray[np.bool_]) -> tuple[int, int, int]:
+        rank, chunk, count = _first_cell(cells)
+        return rank if owners is None else int(owners[chunk]), chunk, count
+
     found = []
     finals = np.unique(held)
     everyone = np.bitwise_or.reduce(trees.contributors[:num_ranks], axis=0)
     incomplete = finals[(trees.contributors[finals] != everyone).any(axis=1)]
     if len(incomplete):
-        rank, chunk, count = _first_cell(np.isin(held, incomplete))
-        bits = trees.contributors[held[rank, chunk]]
+        cells = np.isin(held, incomplete)
+        bits = trees.contributors[held[cells][0]]
+        rank, chunk, count = first(cells)
         absent = [r for r in range(num_ranks) if not int(bits[r // 64]) >> (r % 64) & 1]
         found.append(
             Violation(
@@ -220,7 +282,7 @@ def _check_final(held: IntColumn, trees: _Trees, num_ranks: int) -> tuple[Violat
         )
     repeated = finals[trees.repeats[finals]]
     if len(repeated):
-        rank, chunk, count = _first_cell(np.isin(held, repeated))
+        rank, chunk, count = first(np.isin(held, repeated))
         message = (
             f"rank {rank} ends with chunk {chunk} that has some rank's part twice (cases in all: {count})"
         )

@@ -23,20 +23,29 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast, get_args
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import AllreduceOptions, PrefixStore, ProcessGroupGloo, Store
+from torch._C._distributed_c10d import (
+    AllgatherOptions,
+    AllreduceOptions,
+    PrefixStore,
+    ProcessGroupGloo,
+    ReduceScatterOptions,
+    Store,
+)
 
 from topotune.errors import UsageError
 from topotune.plan import find_group
 from topotune.plan.algorithms import DEFAULT
+from topotune.schedule.model import Collective, PartCollective
 from topotune.train.agreement import Agreement
 from topotune.train.allreduce import Algorithm, Override, PlannedAllreduce
 from topotune.train.backends import Typed, fresh_prefix, typed
 from topotune.train.calls import CALLS, OLD_NAMES, Call
 from topotune.train.fifo import FirstInFirstOut
+from topotune.train.parts import PartsAlgorithm, PlannedParts
 from topotune.train.source import set_in_use
 from topotune.train.usage import REPORT, GroupUsage
 from topotune.train.work import QueuedWork, done
@@ -44,6 +53,8 @@ from topotune.train.work import QueuedWork, done
 JOIN_TIMEOUT_S: Final = 10.0
 STANDING: Final["weakref.WeakSet[ProcessGroupTopotune]"] = weakref.WeakSet()
 """The groups of this process that were neither aborted nor shut down."""
+
+T = TypeVar("T")
 
 _CPU: Final = torch.device("cpu")
 _TENSOR_TYPES: Final = (torch.Tensor, torch.nn.Parameter)
@@ -88,6 +99,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         self._in_flight: deque[Any] = deque()
         self._renewals = 0
         self._allreduce = self._new_allreduce()
+        self._parts = self._new_parts()
         self._usage = GroupUsage(kind=kind)
         self._plans_cpu: bool | None = None
         self.is_world = is_world
@@ -111,6 +123,17 @@ class ProcessGroupTopotune(dist.ProcessGroup):
     @override.setter
     def override(self, override: Override | None) -> None:
         self._allreduce.override = override
+
+    def set_override(self, collective: Collective, override: Override | None) -> None:
+        """`override`, for any collective that plans have tables for.
+
+        Raises:
+            UsageError: an algorithm or parameters that do not exist.
+        """
+        if collective == "allreduce":
+            self.override = override
+        else:
+            self._parts[collective].override = override
 
     @property
     def rank_order(self) -> tuple[int, ...] | None:
@@ -149,15 +172,21 @@ class ProcessGroupTopotune(dist.ProcessGroup):
     def wait_limit(self, limit: timedelta | None) -> None:
         self._allreduce.wait_limit = limit
 
-    def build_override(self) -> None:
+    def build_override(self, collective: Collective = "allreduce") -> None:
         """Make the override ready, so that its first call is like any other. Collective over the group.
 
         Raises:
             RunError: a rank did not come within the group's timeout, or was lost. Then only `renew` helps.
         """
+        if collective != "allreduce":
+            parts = self._parts[collective]
+            chosen = parts.choose(0)
+            if chosen is not None:
+                self._queue.run(lambda: self._build(partial(parts.build, chosen)))
+            return
         algorithm = self._allreduce.choose(0)
         if algorithm is not None:
-            self._queue.run(lambda: self._build(algorithm))
+            self._queue.run(lambda: self._build(partial(self._allreduce.build, algorithm)))
 
     def stop_planned(self) -> None:
         """End calls by an override or a plan, on this rank and those that wait for it; from any thread.
@@ -177,15 +206,21 @@ class ProcessGroupTopotune(dist.ProcessGroup):
             self._allreduce.close()
         self._renewals += 1
         before, self._allreduce = self._allreduce, self._new_allreduce()
+        parts_before, self._parts = self._parts, self._new_parts()
         self._queue = FirstInFirstOut(self._usage.kind)
         if self.agreement is not None:
             self.set_agreement(self.agreement)
         self._allreduce.override, self._allreduce.call_limit = before.override, before.call_limit
         self._allreduce.rank_order, self._allreduce.wait_limit = before.rank_order, before.wait_limit
+        for collective, parts in self._parts.items():
+            parts.override = parts_before[collective].override
 
     def _new_allreduce(self) -> PlannedAllreduce:
         store = PrefixStore(f"planned {self._renewals}", self.private_store)
         return PlannedAllreduce(store, self.rank(), self.size(), timeout=self._group_timeout)
+
+    def _new_parts(self) -> dict[PartCollective, PlannedParts]:
+        return {name: PlannedParts(name, self._allreduce, self.size()) for name in get_args(PartCollective)}
 
     @property
     def calls(self) -> Counter[tuple[str, str]]:
@@ -198,9 +233,17 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         if agreement.plan is None or agreement.plan.fingerprint.hard.backend != self._wrapped_names["cpu"]:
             return
         group = find_group(agreement.plan, agreement.shape())
-        if group is not None and group.allreduce is not None:
+        if group is None:
+            return
+        if group.allreduce is not None:
             self._usage.planned = True
             self._allreduce.set_table(group.allreduce, agreement.plan.rank_order)
+        for collective, parts in self._parts.items():
+            table = getattr(group, collective)
+            if table is not None:
+                self._usage.planned = True
+                self._allreduce.rank_order = agreement.plan.rank_order
+                parts.set_table(table)
 
     # Collectives.
 
@@ -256,9 +299,81 @@ class ProcessGroupTopotune(dist.ProcessGroup):
             self._queue.fail(error)
             raise
 
-    def _build(self, algorithm: Algorithm) -> None:
+    def reduce_scatter_single(self, output: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
+        """Reduce equal parts to their ranks: by the plan's algorithm, else by the wrapped backend."""
+        return self._exchange(_REDUCE_SCATTER, input, output, args, kwargs)
+
+    def all_gather_single(self, output: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
+        """Gather equal parts on all ranks: by the plan's algorithm, else by the wrapped backend."""
+        return self._exchange(_ALLGATHER, output, input, args, kwargs)
+
+    def _exchange(
+        self, call: Call, whole: Any, part: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """A reduce-scatter or an all-gather of ``part``, this rank's, and ``whole``, all ranks' together."""
+        parts = self._parts[cast(PartCollective, call.collective)]
+        scatters = call is _REDUCE_SCATTER
+        algorithm = None
+        if parts.active:
+            if self._plans_cpu is None:
+                self._read_config()
+            options = args[0] if args else kwargs.get("opts")
+            if options is None:
+                options = ReduceScatterOptions() if scatters else AllgatherOptions()
+            if self._plans_cpu and are_equal_parts(whole, part, self.size()):
+                algorithm = parts.choose(whole.numel() * whole.element_size())
+        if algorithm is None:
+            ordered = (part, whole) if scatters else (whole, part)
+            return self._forward(call, *ordered, *args, **kwargs)
+        before = self._take_in_flight()
+        outputs = [part] if scatters else list(whole.chunk(self.size()))
+        in_turn = partial(self._exchange_in_turn, call, parts, algorithm, whole, part, options, before)
+        if not options.asyncOp:
+            self._queue.run(in_turn)
+            return done(outputs)
+        work = QueuedWork()
+        self._queue.submit(in_turn, work.fail, lambda _: work.finish(outputs))
+        return work
+
+    def _exchange_in_turn(
+        self,
+        call: Call,
+        parts: PlannedParts,
+        algorithm: PartsAlgorithm,
+        whole: torch.Tensor,
+        part: torch.Tensor,
+        options: Any,
+        before: Sequence[Any],
+    ) -> None:
+        """One call of it in its turn, from start to end, in whichever thread."""
+        for work in before:
+            # What it failed with reaches whoever holds it; here only its end counts.
+            with suppress(RuntimeError):
+                work.wait()
+        scatters = call is _REDUCE_SCATTER
+        flat_whole, flat_part = (memory_of(tensor).contiguous().view(-1) for tensor in (whole, part))
+        op = options.reduceOp.op if scatters else None
+        if self._guarded(lambda: parts.run(algorithm, flat_whole, flat_part, op)):
+            self._usage.count(call.collective, algorithm.name)
+        else:
+            self._usage.count(call.collective, DEFAULT)
+            given, taken = (flat_part, flat_whole) if scatters else (flat_whole, flat_part)
+            self._forwards[call.method](given, taken, options).wait()
+        output, flat = (part, flat_part) if scatters else (whole, flat_whole)
+        if flat.data_ptr() != output.data_ptr():
+            memory_of(output).copy_(flat.view(output.shape))
+
+    def _guarded(self, run: Callable[[], T]) -> T:
         try:
-            self._allreduce.build(algorithm)
+            return run()
+        except BaseException as error:
+            # It stopped half way, so the private connections hold messages that no later call expects.
+            self._queue.fail(error)
+            raise
+
+    def _build(self, build: Callable[[], Any]) -> None:
+        try:
+            build()
         except BaseException as error:
             self._queue.fail(error)
             raise
@@ -274,7 +389,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
                 call, partial(forward, *args, **kwargs), _is_async(call, args, kwargs)
             )
         self._usage.straight[call.collective] += 1
-        if is_ordered and self._allreduce.active and _is_async(call, args, kwargs):
+        if is_ordered and self._is_active() and _is_async(call, args, kwargs):
             self._remember(work := forward(*args, **kwargs))
             return work
         # Nothing between gloo's start and the caller's wait: a caller that goes on makes the kernel wake
@@ -294,6 +409,10 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         work = QueuedWork()
         self._queue.submit(lambda: _outputs(in_turn()), work.fail, work.finish)
         return work
+
+    def _is_active(self) -> bool:
+        """Whether any call may be by an algorithm of ours, which must then wait for what is in flight."""
+        return self._allreduce.active or any(parts.active for parts in self._parts.values())
 
     def _take_in_flight(self) -> tuple[Any, ...]:
         """What the wrapped backend was given and may not have ended yet; forgotten here."""
@@ -384,6 +503,8 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         # thread.
         if self._queue.join(JOIN_TIMEOUT_S):
             self._allreduce.close()
+            for parts in self._parts.values():
+                parts.close()
         self._in_flight.clear()
         REPORT.close(self._usage)
         STANDING.discard(self)
@@ -461,6 +582,22 @@ def is_plain(tensor: torch.Tensor) -> bool:
     )
 
 
+def are_equal_parts(whole: Any, part: Any, size: int) -> bool:
+    """Whether two arguments are numbers in CPU memory, one tensor ``size`` times the other's first dimension.
+
+    Gloo's all-gather refuses all other shapes, its reduce-scatter those of another ratio.
+    """
+    return (
+        isinstance(whole, torch.Tensor)
+        and isinstance(part, torch.Tensor)
+        and is_plain(whole)
+        and is_plain(part)
+        and whole.dtype == part.dtype
+        and part.dim() > 0
+        and whole.shape == (size * part.size(0), *part.shape[1:])
+    )
+
+
 def memory_of(tensor: torch.Tensor) -> torch.Tensor:
     """The same numbers in the same place, without the tensor's gradient, version counter or inference flag.
 
@@ -522,9 +659,14 @@ def _method(call: Call) -> Callable[..., Any]:
     return method
 
 
-_ALLREDUCE: Final = next(call for call in CALLS if call.method == "allreduce")
+_OWN: Final = {call.method: call for call in CALLS if call.way == "planned"}
+"""The calls that have methods of their own above."""
+
+_ALLREDUCE: Final = _OWN["allreduce"]
+_REDUCE_SCATTER: Final = _OWN["reduce_scatter_single"]
+_ALLGATHER: Final = _OWN["all_gather_single"]
 for _call in CALLS:
-    if _call is not _ALLREDUCE:
+    if _call.way != "planned":
         setattr(ProcessGroupTopotune, _call.method, _method(_call))
 for _old, _new in OLD_NAMES.items():
     setattr(ProcessGroupTopotune, _old, getattr(ProcessGroupTopotune, _new))
