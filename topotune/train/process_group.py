@@ -17,6 +17,7 @@ are reached from Python alone. One call passes us by: the ``out=`` variant of fu
 compiled code may use, goes from C++ straight to the registered backend.
 """
 
+import warnings
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +41,7 @@ from topotune.errors import UsageError
 from topotune.plan import find_group
 from topotune.plan.algorithms import DEFAULT
 from topotune.schedule.model import Collective, PartCollective
-from topotune.train.agreement import Agreement
+from topotune.train.agreement import Agreement, missing_table
 from topotune.train.allreduce import Algorithm, Override, PlannedAllreduce
 from topotune.train.backends import Typed, fresh_prefix, typed
 from topotune.train.calls import CALLS, OLD_NAMES, Call
@@ -468,9 +469,11 @@ class ProcessGroupTopotune(dist.ProcessGroup):
             is_world=False,
         )
         if self.agreement is not None:
-            group.set_agreement(
-                self.agreement.among([self.agreement.global_ranks[rank] for rank in new_ranks])
-            )
+            inherited = self.agreement.among([self.agreement.global_ranks[rank] for rank in new_ranks])
+            warning = missing_table(inherited, self.private_store)
+            if warning is not None:
+                warnings.warn(warning, stacklevel=2)
+            group.set_agreement(inherited)
         return group
 
     def abort(self) -> None:
