@@ -227,10 +227,13 @@ class Station:
         ]
         for arm, limit_s in missing:
             self._choose(arm, limit_s)
-            calls.make(arm, limit_s, self._planned.build_override)
+            calls.make(arm, limit_s, self._make_ready)
             self._built.add(arm)
         if missing:
             self.messages.barrier()
+
+    def _make_ready(self) -> None:
+        self._planned.build_override()
 
     def _settle(self, calls: Calls, outcomes: Sequence[Sequence[float]]) -> tuple[Candidate, str] | None:
         """After calls of candidates: what failed on any rank, and everything anew if something did.

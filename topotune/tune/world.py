@@ -18,10 +18,10 @@ from topotune.liveness.watch import Watch, watched_ranks
 from topotune.train import ProcessGroupTopotune, use
 from topotune.train.usage import REPORT
 
-_TIMEOUT: Final = timedelta(seconds=120)
+TIMEOUT: Final = timedelta(seconds=120)
 """Of every wait: a rank that is lost or hangs ends the run."""
 
-_WAIT_LIMIT: Final = timedelta(seconds=60)
+WAIT_LIMIT: Final = timedelta(seconds=60)
 """Of a candidate's wait: what no deadline can end (`topotune.train.allreduce`) ends before others give up."""
 
 
@@ -74,21 +74,21 @@ def joined_world(
         RankFailedError: on leaving the block, in place of what failed: a rank or node was lost.
         RunError: the ranks did not come together.
     """
-    with watched_ranks(timeout=_TIMEOUT, say=say) as (store, rank, size, watch):
-        network = join_network(_TIMEOUT)
+    with watched_ranks(timeout=TIMEOUT, say=say) as (store, rank, size, watch):
+        network = join_network(TIMEOUT)
         for line in network.lines:
             on_network(line)
         use(plan_path)
         with warnings.catch_warnings():
             # What the ranks agreed on, and what is to be said about it, stands in the group's agreement.
             warnings.filterwarnings("ignore", message="topotune: plan", category=UserWarning)
-            dist.init_process_group("topotune", store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
+            dist.init_process_group("topotune", store=store, rank=rank, world_size=size, timeout=TIMEOUT)
         REPORT.stay_silent()
         planned = dist.group.WORLD
         assert isinstance(planned, ProcessGroupTopotune)
-        planned.wait_limit = _WAIT_LIMIT
-        raw = dist.new_group(backend="gloo", timeout=_TIMEOUT)
-        with Communicator(planned.private_store, rank, size, name="tuning", timeout=_TIMEOUT) as private:
+        planned.wait_limit = WAIT_LIMIT
+        raw = dist.new_group(backend="gloo", timeout=TIMEOUT)
+        with Communicator(planned.private_store, rank, size, name="tuning", timeout=TIMEOUT) as private:
             watch.on_loss(lambda _loss: planned.stop_planned())
             watch.on_loss(lambda _loss: end_waits(raw))
             watch.on_loss(lambda _loss: end_waits(planned.wrapped))
