@@ -11,7 +11,7 @@ from pathlib import Path
 
 from topotune.json_schemas import attribute_texts
 from topotune.plan import COLLECTIVES, model
-from topotune.plan.algorithms import ALLOWED_PARAMS
+from topotune.plan.algorithms import ALLOWED_PARAMS, ALLOWED_PART_PARAMS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "plan-format.md"
 _TABLE = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -28,11 +28,12 @@ def described_classes(text: str) -> list[str]:
 
 
 def _table(name: str) -> str:
-    if name == "algorithms":
+    if name in ("algorithms", "part_algorithms"):
+        of_tables = ALLOWED_PARAMS if name == "algorithms" else ALLOWED_PART_PARAMS
         lines = ["| algorithm | params |", "| --- | --- |"]
         lines += [
             f"| `{algorithm}` | {', '.join(f'`{param}`' for param in params)} |"
-            for algorithm, params in ALLOWED_PARAMS.items()
+            for algorithm, params in of_tables.items()
         ]
         return "\n".join(lines)
     cls = getattr(model, name)

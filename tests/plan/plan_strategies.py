@@ -120,6 +120,27 @@ def algorithms(num_ranks):
     )
 
 
+def part_algorithms(num_ranks):
+    """(algorithm, params) that scatter or gather parts between this many ranks."""
+    pieces = st.integers(1, 64)
+    equal = [size for size in range(1, num_ranks + 1) if num_ranks % size == 0]
+    return st.one_of(
+        st.sampled_from(["default", "halving_doubling", "shm"]).map(lambda name: (name, {})),
+        st.fixed_dictionaries({}, optional={"channels": st.integers(1, 8), "pieces": pieces}).map(
+            lambda params: ("ring", params)
+        ),
+        st.fixed_dictionaries({"groups": partitions(num_ranks)}, optional={"pieces": pieces}).map(
+            lambda params: ("hierarchical", params)
+        ),
+        st.sampled_from(equal).map(
+            lambda size: (
+                "shm_hierarchical",
+                {"groups": [list(range(at, at + size)) for at in range(0, num_ranks, size)]},
+            )
+        ),
+    )
+
+
 def nccl_algorithms(collective):
     """(``nccl``, params) that NCCL has for a collective."""
     pairs = [
@@ -177,8 +198,8 @@ def groups(draw, shape, *, on_nccl):
     return Group(
         shape=shape,
         allreduce=draw(st.none() | tables(algorithms(shape.num_ranks) | own["allreduce"])),
-        reduce_scatter=draw(st.none() | tables(default | own["reduce_scatter"])),
-        allgather=draw(st.none() | tables(default | own["allgather"])),
+        reduce_scatter=draw(st.none() | tables(part_algorithms(shape.num_ranks) | own["reduce_scatter"])),
+        allgather=draw(st.none() | tables(part_algorithms(shape.num_ranks) | own["allgather"])),
     )
 
 

@@ -1,9 +1,16 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plan_strategies import algorithms
+from plan_strategies import algorithms, part_algorithms
 
-from topotune.plan.algorithms import ALGORITHMS, ALGORITHMS_OF, ALLOWED_PARAMS, check_params
+from topotune.plan.algorithms import (
+    ALGORITHMS,
+    ALGORITHMS_OF,
+    ALLOWED_PARAMS,
+    ALLOWED_PART_PARAMS,
+    PART_COLLECTIVES,
+    check_params,
+)
 from topotune.plan.nccl import NCCL_ALGOS, NCCL_ALGOS_OF, nccl_collective_problem
 
 
@@ -158,3 +165,53 @@ def test_an_unknown_algorithm_is_told_with_those_that_are_known():
 def test_a_schedule_too_long_to_build_is_refused_before_it_is_built():
     problem = check_params("ring", {"channels": 64, "pieces": 1024}, 512)
     assert problem == "ring on 512 ranks takes 34292629504 transfers, more than 4194304"
+
+
+@given(data=st.data(), num_ranks=st.integers(1, 33), collective=st.sampled_from(PART_COLLECTIVES))
+def test_good_parameters_of_parts_are_taken(data, num_ranks, collective):
+    algorithm, params = data.draw(part_algorithms(num_ranks))
+    assert check_params(algorithm, params, num_ranks, collective=collective) is None
+
+
+def test_every_algorithm_of_parts_has_its_parameters_listed():
+    for collective in PART_COLLECTIVES:
+        assert set(ALGORITHMS_OF[collective]) == set(ALLOWED_PART_PARAMS)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "params", "problem"),
+    [
+        (
+            "swing",
+            {},
+            "'swing' is no known algorithm for allgather: default, ring, halving_doubling, hierarchical, "
+            "shm, shm_hierarchical, nccl",
+        ),
+        ("ring", {"pieces": 0}, "pieces is 0, not a whole number from 1 to 1024"),
+        ("hierarchical", {}, "hierarchical needs the parameter 'groups'"),
+        (
+            "hierarchical",
+            {"groups": [[0, 1], [2, 3]], "across": "ring"},
+            "hierarchical takes no parameter 'across' (it takes groups, pieces)",
+        ),
+        (
+            "hierarchical",
+            {"groups": [[[0, 1], [2, 3]]]},
+            "groups[0] names [0, 1], which is no rank from 0 to 3",
+        ),
+        (
+            "shm_hierarchical",
+            {"groups": [[0], [1, 2, 3]]},
+            "groups of sizes [1, 3]: shm_hierarchical scatters to groups of one size alone",
+        ),
+    ],
+)
+def test_a_bad_parameter_of_parts_is_named_with_its_value(algorithm, params, problem):
+    assert check_params(algorithm, params, 4, collective="allgather") == problem
+
+
+def test_a_schedule_of_parts_that_is_too_large_is_refused_before_it_is_built():
+    problem = check_params("ring", {"channels": 64, "pieces": 1024}, 512, collective="reduce_scatter")
+    assert problem == "ring on 512 ranks takes 17179869184 transfers, more than 4194304"
+    problem = check_params("halving_doubling", {}, 513, collective="reduce_scatter")
+    assert problem == "halving_doubling has a schedule of 513 ranks, more than 512"

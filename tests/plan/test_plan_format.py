@@ -21,7 +21,7 @@ def test_every_class_of_the_model_has_its_table():
         for name, value in vars(model).items()
         if dataclasses.is_dataclass(value) and value.__module__ == model.__name__
     ]
-    assert sorted(plan_format.described_classes(TEXT)) == sorted([*classes, "algorithms"])
+    assert sorted(plan_format.described_classes(TEXT)) == sorted([*classes, "algorithms", "part_algorithms"])
 
 
 def test_every_key_is_described():

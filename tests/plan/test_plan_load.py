@@ -120,8 +120,9 @@ BAD_PLANS = {
         f"groups[0].allreduce[1].algorithm: 'rinng' is no known algorithm for allreduce: {ALLREDUCE}",
     ),
     "algorithm of another collective": (
-        changed("groups", 1, "allgather", 0, "algorithm", "ring"),
-        "groups[1].allgather[0].algorithm: 'ring' is no known algorithm for allgather: default, nccl",
+        changed("groups", 1, "allgather", 0, "algorithm", "swing"),
+        "groups[1].allgather[0].algorithm: 'swing' is no known algorithm for allgather: default, ring, "
+        "halving_doubling, hierarchical, shm, shm_hierarchical, nccl",
     ),
     "NCCL's own on gloo": (
         changed(

@@ -25,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 NUM_RANKS = 4
 RD, RING, NATIVE, DEFAULT = "recursive_doubling", "ring", "native_reduce_scatter_allgather", "default"
+HALVING, SHM = "halving_doubling", "shm"
 SMALL, MIDDLE, LARGE = 100, 1000, 30000  # float32 elements: one for each algorithm of the test's plan
 
 
@@ -182,12 +183,47 @@ def all_gather(rank):
     return outputs
 
 
-@case("all_gather_into_tensor, all_gather_single", ("allgather", DEFAULT))
+@case(
+    "all_gather_into_tensor, all_gather_single",
+    *(("allgather", algorithm) for algorithm in (DEFAULT, HALVING, RING, SHM)),
+)
 def all_gather_single(rank):
-    outputs = torch.zeros(2, 6 * NUM_RANKS)
-    dist.all_gather_into_tensor(outputs[0], mine(rank))
-    dist.all_gather_single(outputs[1], mine(rank), async_op=True).wait()
-    return outputs
+    results = []
+    for size in (2, 6, SMALL, MIDDLE, LARGE):
+        outputs = torch.zeros(2, size * NUM_RANKS)
+        dist.all_gather_into_tensor(outputs[0], mine(rank, size))
+        work = dist.all_gather_single(outputs[1], mine(rank, size), async_op=True)
+        work.wait()
+        results.append((outputs, work.get_future().wait()))
+    return results
+
+
+@case("all_gather_single, other types and shapes", ("allgather", RING))
+def all_gather_shapes(rank):
+    whole, columns = torch.zeros(NUM_RANKS * 8, 50), torch.zeros(50, NUM_RANKS * 8)
+    part = mine(rank, 400)
+    dist.all_gather_single(whole, part.view(8, 50))
+    dist.all_gather_single(columns.t(), part.view(50, 8).t())
+    in_place = torch.zeros(NUM_RANKS * 400)
+    own = in_place[400 * rank : 400 * rank + 400].copy_(part)
+    dist.all_gather_single(in_place, own)
+    results = [whole, columns, in_place]
+    for dtype in (torch.bool, torch.int8, torch.int64, torch.bfloat16, torch.float64):
+        output = torch.zeros(NUM_RANKS * 500, dtype=dtype)
+        dist.all_gather_single(output, mine(rank, 500).to(dtype))
+        results.append(output)
+    return results
+
+
+@case("all_gather_single that gloo refuses: sizes, shapes, int16", ("allgather", DEFAULT))
+def all_gather_refused(rank):
+    short = torch.zeros(4 * MIDDLE, dtype=torch.int16)
+    return [
+        refusal(lambda: dist.all_gather_single(short, short[:MIDDLE])),
+        refusal(lambda: dist.all_gather_single(torch.zeros(7 * MIDDLE), torch.zeros(MIDDLE))),
+        refusal(lambda: dist.all_gather_single(torch.zeros(4, MIDDLE), torch.zeros(MIDDLE))),
+        refusal(lambda: dist.all_gather_single(torch.zeros(4 * MIDDLE).long(), torch.zeros(MIDDLE))),
+    ]
 
 
 @case("all_gather_coalesced", ("allgather", DEFAULT))
@@ -218,12 +254,81 @@ def reduce_scatter(rank):
     return output
 
 
-@case("reduce_scatter_tensor, reduce_scatter_single", ("reduce_scatter", DEFAULT))
+@case(
+    "reduce_scatter_tensor, reduce_scatter_single",
+    *(("reduce_scatter", algorithm) for algorithm in (DEFAULT, HALVING, RING, SHM)),
+)
 def reduce_scatter_single(rank):
-    outputs = torch.zeros(2, 6)
-    dist.reduce_scatter_tensor(outputs[0], mine(rank, 6 * NUM_RANKS))
-    dist.reduce_scatter_single(outputs[1], mine(rank, 6 * NUM_RANKS), async_op=True).wait()
-    return outputs
+    results = []
+    for size in (2, 6, SMALL, MIDDLE, LARGE, 100 * MIDDLE):
+        given, outputs = mine(rank, size * NUM_RANKS), torch.zeros(2, size)
+        dist.reduce_scatter_tensor(outputs[0], given)
+        dist.reduce_scatter_single(outputs[1], given, async_op=True).wait()
+        results.append((given, outputs))
+    return results
+
+
+@case("reduce_scatter_single, other types, operations and shapes", ("reduce_scatter", RING))
+def reduce_scatter_shapes(rank):
+    results = []
+    for dtype in (torch.float64, torch.bfloat16, torch.int32, torch.uint8):
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT):
+            output = torch.zeros(1500, dtype=dtype)
+            dist.reduce_scatter_single(output, mine(rank, 1500 * NUM_RANKS, dtype), op=op)
+            results.append(output)
+    output = torch.zeros(10, 50)
+    dist.reduce_scatter_single(output, mine(rank, 500 * NUM_RANKS).view(-1, 50), op=dist.ReduceOp.AVG)
+    transposed = torch.zeros(50, 10).t()
+    dist.reduce_scatter_single(transposed, mine(rank, 500 * NUM_RANKS).view(50, -1).t())
+    in_place = mine(rank, 500 * NUM_RANKS)
+    dist.reduce_scatter_single(in_place[500 * rank : 500 * rank + 500], in_place)
+    return [*results, output, transposed, in_place[500 * rank : 500 * rank + 500]]
+
+
+@case("reduce_scatter_single by the backend: booleans, complex numbers, BAND", ("reduce_scatter", DEFAULT))
+def reduce_scatter_types(rank):
+    output = torch.zeros(500, dtype=torch.bool)
+    dist.reduce_scatter_single(output, mine(rank, 500 * NUM_RANKS).bool())
+    numbers = torch.zeros(500, dtype=torch.complex64)
+    dist.reduce_scatter_single(numbers, mine(rank, 500 * NUM_RANKS).to(torch.complex64))
+    bits = torch.zeros(500, dtype=torch.int64)
+    dist.reduce_scatter_single(bits, mine(rank, 500 * NUM_RANKS, torch.int64), op=dist.ReduceOp.BAND)
+    return output, torch.view_as_real(numbers), bits
+
+
+@case("reduce_scatter_single that gloo refuses: sizes, int16", ("reduce_scatter", DEFAULT))
+def reduce_scatter_refused(rank):
+    return [
+        refusal(lambda: dist.reduce_scatter_single(torch.zeros(MIDDLE), torch.zeros(3 * MIDDLE))),
+        refusal(lambda: dist.reduce_scatter_single(torch.zeros(2, MIDDLE), torch.zeros(8 * MIDDLE))),
+        refusal(
+            lambda: dist.reduce_scatter_single(
+                torch.zeros(MIDDLE, dtype=torch.int16), torch.zeros(4 * MIDDLE, dtype=torch.int16)
+            )
+        ),
+    ]
+
+
+@case(
+    "collectives queued one behind the other, all kinds",
+    ("allreduce", RING),
+    ("allgather", RING),
+    ("reduce_scatter", SHM),
+    ("broadcast", DEFAULT),
+)
+def mixed_queue(rank):
+    message, whole = mine(rank, MIDDLE), torch.zeros(NUM_RANKS * MIDDLE)
+    part, flag = torch.zeros(5 * MIDDLE), torch.full((3,), float(rank))
+    works = [
+        dist.all_reduce(message, async_op=True),
+        dist.all_gather_single(whole, mine(rank + 1, MIDDLE), async_op=True),
+        dist.broadcast(flag, src=1, async_op=True),
+        dist.reduce_scatter_single(part, mine(rank, 20 * MIDDLE), async_op=True),
+        dist.all_reduce(message, async_op=True),
+    ]
+    for work in works:
+        work.wait()
+    return message, whole, flag, part
 
 
 @case("all_to_all_single", ("alltoall", DEFAULT))
@@ -562,7 +667,7 @@ def ddp_join(rank):
     return list(wrapped.parameters())
 
 
-@case("FSDP2", ("allgather", DEFAULT), ("reduce_scatter", DEFAULT))
+@case("FSDP2", ("allgather", RING), ("allgather", DEFAULT), ("reduce_scatter", RING))
 def fsdp2(rank):
     wrapped = nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 8))
     torch.manual_seed(0)
@@ -572,7 +677,13 @@ def fsdp2(rank):
     return [value.full_tensor() if isinstance(value, DTensor) else value for value in train(wrapped, rank)]
 
 
-@case("FSDP2 as HSDP", ("allreduce", RING), ("allgather", DEFAULT), ("reduce_scatter", DEFAULT))
+@case(
+    "FSDP2 as HSDP",
+    ("allreduce", RING),
+    ("allgather", RING),
+    ("allgather", DEFAULT),
+    ("reduce_scatter", RING),
+)
 def hsdp(rank):
     wrapped = nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 8))
     torch.manual_seed(0)

@@ -12,6 +12,12 @@ WORLD_ROWS = (
     (1024, "ring", {"channels": 2, "pieces": 2}),
     (65536, "native_reduce_scatter_allgather", {}),
 )
+PARTS_ROWS = (
+    (0, "default", {}),
+    (64, "halving_doubling", {}),
+    (1024, "ring", {"channels": 2}),
+    (65536, "shm", {}),
+)
 PAIR_ROWS = ((0, "default", {}), (32, "ring", {}))
 
 
@@ -30,6 +36,8 @@ def job_plan(num_ranks: int, world_rows: tuple[Row, ...] | None = None, **change
         Group(
             shape=GroupShape(num_ranks=num_ranks, num_nodes=1, ranks_per_node=num_ranks, stride=1),
             allreduce=rows(*WORLD_ROWS) if world_rows is None else world_rows,
+            reduce_scatter=rows(*PARTS_ROWS),
+            allgather=rows(*PARTS_ROWS),
         )
     ]
     if num_ranks > 2:
@@ -37,6 +45,8 @@ def job_plan(num_ranks: int, world_rows: tuple[Row, ...] | None = None, **change
             Group(
                 shape=GroupShape(num_ranks=2, num_nodes=1, ranks_per_node=2, stride=stride),
                 allreduce=rows(*PAIR_ROWS),
+                reduce_scatter=rows(*PAIR_ROWS),
+                allgather=rows(*PAIR_ROWS),
             )
             for stride in (1, 2)
         ]

@@ -68,6 +68,22 @@ def tune(
     params: Parameters = None,
     backward: BackwardTime = None,
     compute: Compute = "matmul",
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            "--groups",
+            metavar="MESH",
+            help="Process groups of the job, too: a device mesh (dp=4,tp=2) or ranks ('0-3;4-7').",
+        ),
+    ] = None,
+    collectives: Annotated[
+        str | None,
+        typer.Option(
+            "--collectives",
+            metavar="LIST",
+            help="Of allreduce, reduce_scatter, allgather; all three with --groups, else allreduce.",
+        ),
+    ] = None,
     seed: Seed = 0,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a run that was cut short, by its journal.")
@@ -101,6 +117,8 @@ def tune(
         "resume": resume,
         "fresh": fresh,
         "step": step_payload(gradients, params, backward, compute, asked=False),
+        "groups": groups,
+        "collectives": None if collectives is None else [name.strip() for name in collectives.split(",")],
     }
     TuneOptions.from_payload(payload)
     force_interface(interface)

@@ -1,12 +1,15 @@
 """Is what an executable computes an allreduce? Checked before anything is timed."""
 
+import math
 import zlib
+from collections.abc import Callable
 from typing import Final
 
 import torch
 import torch.distributed as dist
 
 from topotune.errors import UsageError, WrongResultError
+from topotune.execute.communicator import Communicator
 from topotune.execute.executable import FLOAT_DTYPES, Executable
 from topotune.units import format_bytes
 
@@ -50,7 +53,7 @@ def check_exact(executable: Executable, message_bytes: int, *, dtype: torch.dtyp
         fractions = _repeat((pattern + 1) / (3.0 + communicator.rank), num_elements, dtype)
         executable.allreduce_(fractions, dist.ReduceOp.SUM)
         digest = zlib.crc32(fractions.view(torch.uint8).numpy().data)
-    verdicts = _gather(executable, [float(wrong_index), float(value), float(wanted), float(digest)])
+    verdicts = _gather(communicator, [float(wrong_index), float(value), float(wanted), float(digest)])
     what = (
         f"{executable.algorithm} {dict(executable.params)} of {format_bytes(message_bytes)} {str(dtype)[6:]}"
     )
@@ -81,10 +84,53 @@ def _repeat(pattern: torch.Tensor, num_elements: int, dtype: torch.dtype) -> tor
     return pattern.to(dtype).repeat(times)[:num_elements].contiguous()
 
 
-def _gather(executable: Executable, verdict: list[float]) -> list[list[float]]:
-    size = executable.communicator.size
+def _gather(communicator: Communicator, verdict: list[float]) -> list[list[float]]:
     own = torch.tensor(verdict, dtype=torch.float64)
-    everyone = torch.empty(size * len(verdict), dtype=torch.float64)
-    executable.communicator.group.all_gather_single(everyone, own).wait()
-    rows: list[list[float]] = everyone.view(size, len(verdict)).tolist()
+    everyone = torch.empty(communicator.size * len(verdict), dtype=torch.float64)
+    communicator.group.all_gather_single(everyone, own).wait()
+    rows: list[list[float]] = everyone.view(communicator.size, len(verdict)).tolist()
     return rows
+
+
+def check_parts_exact(
+    exchange: Callable[[torch.Tensor, torch.Tensor], None],
+    collective: str,
+    communicator: Communicator,
+    part_elements: int,
+    name: str,
+) -> None:
+    """Have known integers scattered or gathered; collective over the communicator.
+
+    Args:
+        exchange: does it: gets all parts, float32, shape (n * part_elements,), and this rank's.
+        collective: ``reduce_scatter`` or ``allgather``.
+        communicator: of the ranks that take part.
+        part_elements: m.
+        name: of what does it, for messages.
+
+    Raises:
+        WrongResultError: on all ranks, if the result is wrong on any: names rank, first wrong index and both
+            values.
+        RunError: a rank did not come in time, or a connection broke.
+    """
+    rank, size = communicator.rank, communicator.size
+    numbers = _repeat(_pattern(torch.float32, size), size * part_elements, torch.float32)
+    own = slice(rank * part_elements, (rank + 1) * part_elements)
+    if collective == "reduce_scatter":
+        result, expected = torch.full((part_elements,), math.nan), numbers[own] * (size * (size + 1) // 2)
+        exchange(numbers * (rank + 1), result)
+    else:
+        result, expected = torch.full_like(numbers, math.nan), numbers
+        exchange(result, numbers[own].clone())
+    wrong_index, value, wanted = -1, 0.0, 0.0
+    if not torch.equal(result, expected):
+        wrong_index = int((result != expected).nonzero()[0])
+        value, wanted = result[wrong_index].item(), expected[wrong_index].item()
+    for other, (index, got, want) in enumerate(
+        _gather(communicator, [float(wrong_index), float(value), float(wanted)])
+    ):
+        if index >= 0:
+            raise WrongResultError(
+                f"{collective} by {name} of {part_elements} elements a rank: rank {other} of {size} has "
+                f"{got:g} at index {index:.0f}, not {want:g}"
+            )

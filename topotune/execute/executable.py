@@ -58,8 +58,8 @@ class Executable(Protocol):
         ...
 
 
-class CommunicatorExecutable(abc.ABC):
-    """What all executables share: one call at a time, errors in words, AVG as SUM and a division.
+class OnCommunicator(abc.ABC):
+    """What all that runs on a communicator shares: one call at a time, errors in words.
 
     Args:
         algorithm: name in plans.
@@ -67,18 +67,51 @@ class CommunicatorExecutable(abc.ABC):
         communicator: of all ranks that take part.
     """
 
-    max_message_bytes: int | None = None
-
     def __init__(self, algorithm: str, params: Params, communicator: Communicator) -> None:
         self.algorithm = algorithm
         self.params = params
         self.communicator = communicator
 
+    def _guarded(self, collective: str, num_bytes: int, run: Callable[[], None]) -> None:
+        """Run one call of a collective on a message of that size.
+
+        Raises:
+            RunError: a rank did not come within the communicator's timeout, or a connection broke.
+        """
+        communicator = self.communicator
+        with communicator.lock, torch.inference_mode():
+            try:
+                run()
+            except RunError:
+                raise
+            except RuntimeError as error:
+                cause = f"{self._doing()}: {cause_in_words(error)}"
+                communicator.fail(cause)
+                raise RunError(
+                    f"{collective} of {format_bytes(num_bytes)} by {self.algorithm} on communicator "
+                    f"{communicator.name!r}, rank {communicator.rank} of {communicator.size}: {cause}"
+                ) from error
+
+    @abc.abstractmethod
+    def _doing(self) -> str:
+        """What it was doing when an error came, in words."""
+
+
+def reduces(dtype: torch.dtype, op: ReduceOpType) -> bool:
+    """Whether algorithms of ours take this type and operation; what gloo refuses they do not take either."""
+    if op not in REDUCTION_OF_OP:
+        return False
+    return dtype in FLOAT_DTYPES or (dtype in INTEGER_DTYPES and op != dist.ReduceOp.AVG)
+
+
+class CommunicatorExecutable(OnCommunicator):
+    """What all allreduces share: AVG as SUM and a division; arguments as of ``OnCommunicator``."""
+
+    max_message_bytes: int | None = None
+
     def supports(self, dtype: torch.dtype, op: ReduceOpType) -> bool:
         """Whether it can serve this type and operation."""
-        if op not in REDUCTION_OF_OP:
-            return False
-        return dtype in FLOAT_DTYPES or (dtype in INTEGER_DTYPES and op != dist.ReduceOp.AVG)
+        return reduces(dtype, op)
 
     def allreduce_(self, flat: torch.Tensor, op: ReduceOpType = dist.ReduceOp.SUM) -> None:
         """Allreduce in place; see ``Executable``."""
@@ -93,28 +126,17 @@ class CommunicatorExecutable(abc.ABC):
         communicator = self.communicator
         if flat.numel() == 0 or communicator.size == 1:
             return
-        with communicator.lock, torch.inference_mode():
-            try:
-                self._run(flat, dist.ReduceOp.SUM if op == dist.ReduceOp.AVG else op)
-            except RunError:
-                raise
-            except RuntimeError as error:
-                cause = f"{self._doing()}: {cause_in_words(error)}"
-                communicator.fail(cause)
-                raise RunError(
-                    f"allreduce of {format_bytes(flat.nbytes)} by {self.algorithm} on communicator "
-                    f"{communicator.name!r}, rank {communicator.rank} of {communicator.size}: {cause}"
-                ) from error
+
+        def run() -> None:
+            self._run(flat, dist.ReduceOp.SUM if op == dist.ReduceOp.AVG else op)
             if op == dist.ReduceOp.AVG:
                 flat.div_(communicator.size)
+
+        self._guarded("allreduce", flat.nbytes, run)
 
     @abc.abstractmethod
     def _run(self, flat: torch.Tensor, op: ReduceOpType) -> None:
         """The allreduce itself, on at least one element and two ranks, for an op other than AVG."""
-
-    @abc.abstractmethod
-    def _doing(self) -> str:
-        """What it was doing when an error came, in words."""
 
 
 class ScheduleExecutable(CommunicatorExecutable):
@@ -139,10 +161,22 @@ class ScheduleExecutable(CommunicatorExecutable):
         self._running: Callable[[int], str] | None = None
 
     def _run(self, flat: torch.Tensor, op: ReduceOpType) -> None:
-        program = self._coalesced if flat.nbytes <= COALESCED_BYTES else self._streamed
-        ops, describe, scratch_elements = self._bind(program, flat.numel())
-        self._running = describe
-        scratch = self.communicator.scratch(scratch_elements, flat.dtype)
+        needed = self.scratch_elements(flat.numel(), flat.itemsize)
+        self.run_in_place(flat, op, self.communicator.scratch(needed, flat.dtype))
+
+    def scratch_elements(self, num_elements: int, itemsize: int) -> int:
+        """How much scratch ``run_in_place`` takes for a message of so many elements."""
+        return self._bound(num_elements, itemsize)[2]
+
+    def run_in_place(self, flat: torch.Tensor, op: ReduceOpType, scratch: torch.Tensor) -> None:
+        """Run the schedule, whichever collective it does; the caller holds the communicator's lock.
+
+        Args:
+            flat: the whole message, contiguous, on the CPU, shape (num_elements,).
+            op: SUM, PRODUCT, MIN or MAX.
+            scratch: of the same dtype, with ``scratch_elements`` at least.
+        """
+        ops, self._running, _ = self._bound(flat.numel(), flat.itemsize)
         interpret(
             ops,
             flat,
@@ -153,7 +187,15 @@ class ScheduleExecutable(CommunicatorExecutable):
             native=self._native,
         )
 
+    def _bound(self, num_elements: int, itemsize: int) -> tuple[torch.Tensor, Callable[[int], str], int]:
+        program = self._coalesced if num_elements * itemsize <= COALESCED_BYTES else self._streamed
+        return self._bind(program, num_elements)
+
     def _doing(self) -> str:
+        return self.doing()
+
+    def doing(self) -> str:
+        """What it was doing when an error came, in words."""
         assert self._running is not None
         return self._running(int(self._progress[0]))
 

@@ -187,6 +187,46 @@ class LinkModel:
             near=tuple(frozenset(position_of[rank] for rank in members) for members in self.near),
         )
 
+    def among(self, ranks: Sequence[int], *, num_alike: int = 1) -> "LinkModel":
+        """The links of some ranks, numbered in the order given.
+
+        Args:
+            ranks: each once; at least one.
+            num_alike: how many sets of ranks like this one exchange at the same time: what they share with
+                each other each has that part of.
+        """
+        position_of = {rank: position for position, rank in enumerate(ranks)}
+        inside = set(ranks)
+        shared = []
+        for one in self.shared:
+            pairs = frozenset(
+                (position_of[src], position_of[dst])
+                for src in ranks
+                for dst in inside - {src}
+                if (src, dst) in one.pairs
+            )
+            if pairs:
+                # What lies outside the set takes part in what is shared where any of its pairs does.
+                users = num_alike if len(pairs) < len(one.pairs) else 1
+                capacity = one.capacity_bytes_per_s / users
+                shared.append(replace(one, pairs=pairs, capacity_bytes_per_s=capacity))
+        nodes = {node: number for number, node in enumerate(dict.fromkeys(self._nodes_of(ranks)))}
+        return replace(
+            self,
+            num_ranks=len(ranks),
+            pair_class=tuple(tuple(self.pair_class[src][dst] for dst in ranks) for src in ranks),
+            node_of_rank=tuple(nodes[node] for node in self._nodes_of(ranks)),
+            shared=tuple(shared),
+            near=tuple(
+                members
+                for members in (frozenset(position_of[rank] for rank in near & inside) for near in self.near)
+                if 0 < len(members) < len(ranks)
+            ),
+        )
+
+    def _nodes_of(self, ranks: Sequence[int]) -> list[int]:
+        return [self.node_of_rank[rank] for rank in ranks]
+
 
 def _renumbered(pairs: Set[Pair], position_of: dict[int, int]) -> Set[Pair]:
     if isinstance(pairs, PairsAcross):

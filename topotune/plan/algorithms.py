@@ -44,10 +44,13 @@ NATIVE_ALGORITHMS: Final = (
     "native_hierarchical",
 )
 SHARED_MEMORY_ALGORITHMS: Final = ("shm", "shm_hierarchical")
+PART_SCHEDULES: Final = ("ring", "halving_doubling", "hierarchical")
+"""Schedules of reduce-scatter and all-gather: each rank has, or gets, one equal part of the message."""
+
+PART_COLLECTIVES: Final = ("reduce_scatter", "allgather")
 ALGORITHMS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "allreduce": (DEFAULT, *SCHEDULE_ALGORITHMS, *NATIVE_ALGORITHMS, *SHARED_MEMORY_ALGORITHMS, NCCL),
-    "reduce_scatter": (DEFAULT, NCCL),
-    "allgather": (DEFAULT, NCCL),
+    **{name: (DEFAULT, *PART_SCHEDULES, *SHARED_MEMORY_ALGORITHMS, NCCL) for name in PART_COLLECTIVES},
 }
 """Which algorithms each table of a plan may name."""
 
@@ -71,6 +74,7 @@ def check_params(
     params: Mapping[str, Any],
     num_ranks: int,
     *,
+    collective: str = "allreduce",
     most_transfers: int = MAX_TRANSFERS,
     most_ranks: int = MAX_SCHEDULE_RANKS,
 ) -> str | None:
@@ -82,12 +86,15 @@ def check_params(
         algorithm: any name.
         params: anything that stands beside it.
         num_ranks: that take part.
+        collective: what it is to do; a key of ``ALGORITHMS_OF``.
         most_transfers: that the schedule may have, where there is one.
         most_ranks: that it may be for.
     """
-    rules = _RULES.get(algorithm)
+    is_of_parts = collective in PART_COLLECTIVES
+    rules = (_PART_RULES if is_of_parts else _RULES).get(algorithm)
     if rules is None:
-        return f"{algorithm!r} is no known algorithm: {', '.join(ALGORITHMS)}"
+        what = f"algorithm for {collective}" if is_of_parts else "algorithm"
+        return f"{algorithm!r} is no known {what}: {', '.join(ALGORITHMS_OF[collective])}"
     for name in params:
         if name not in rules:
             takes = ", ".join(rules) if rules else "none"
@@ -101,6 +108,8 @@ def check_params(
             return f"{algorithm} needs the parameter {name!r}"
     if algorithm == NCCL:
         return nccl_pair_problem(params["algo"], params["proto"])
+    if is_of_parts:
+        return _parts_problem(algorithm, params, num_ranks, most_transfers)
     if algorithm == "forest":
         problem = _forest_problem(params)
         if problem:
@@ -220,9 +229,42 @@ _RULES: Final[Mapping[str, Mapping[str, Callable[[Any, int], str | None]]]] = {
     "shm_hierarchical": {"groups": _groups(3), "pieces": _PIECES},
     NCCL: {"algo": _one_of(NCCL_ALGOS), "proto": _one_of(NCCL_PROTOS), "channels": _count(MAX_NCCL_CHANNELS)},
 }
+_PART_RULES: Final[Mapping[str, Mapping[str, Callable[[Any, int], str | None]]]] = {
+    DEFAULT: {},
+    "ring": _RULES["ring"],
+    "halving_doubling": {},
+    "hierarchical": {"groups": _groups(2), "pieces": _PIECES},
+    "shm": {},
+    "shm_hierarchical": {"groups": _groups(2)},
+    NCCL: _RULES[NCCL],
+}
 _NEEDED: Final = frozenset({"groups", "rows", "weights", "down", "algo", "proto"})
 ALLOWED_PARAMS: Final[Mapping[str, tuple[str, ...]]] = {name: tuple(rules) for name, rules in _RULES.items()}
-"""Algorithm → the names of its parameters."""
+"""Algorithm → the names of its parameters, as an allreduce."""
+
+ALLOWED_PART_PARAMS: Final[Mapping[str, tuple[str, ...]]] = {
+    name: tuple(rules) for name, rules in _PART_RULES.items()
+}
+"""The same as a reduce-scatter or all-gather."""
+
+
+def _parts_problem(
+    algorithm: str, params: Mapping[str, Any], num_ranks: int, most_transfers: int
+) -> str | None:
+    """What well-formed parameters of a reduce-scatter or all-gather ask too much of, in words."""
+    if algorithm == "shm_hierarchical":
+        sizes = sorted({len(group) for group in params["groups"]})
+        if len(sizes) > 1:
+            return f"groups of sizes {sizes}: shm_hierarchical scatters to groups of one size alone"
+    if algorithm not in PART_SCHEDULES:
+        return None
+    if num_ranks > MAX_SCHEDULE_RANKS:
+        return f"{algorithm} has a schedule of {num_ranks} ranks, more than {MAX_SCHEDULE_RANKS}"
+    # Every part is added to, or copied, n - 1 times, on whichever way.
+    transfers = num_ranks * num_ranks * params.get("channels", 1) * params.get("pieces", 1)
+    if transfers > most_transfers:
+        return f"{algorithm} on {num_ranks} ranks takes {transfers} transfers, more than {most_transfers}"
+    return None
 
 
 def _grouping_problem(algorithm: str, params: Mapping[str, Any]) -> str | None:

@@ -132,8 +132,7 @@ class Group:
 
     Attributes:
         shape: of the groups that these tables are for.
-        allreduce: rows by size, without gaps from 0 to unbounded; ``default`` and ``nccl`` alone in the other
-            two tables.
+        allreduce: rows by size, without gaps from 0 to unbounded.
         reduce_scatter: likewise; the message is all ranks' parts together.
         allgather: likewise; the message is all ranks' parts together.
     """

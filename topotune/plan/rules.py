@@ -91,7 +91,7 @@ def table_problem(rows: Sequence["Row"], collective: str, num_ranks: int) -> Pro
                 f"[{index}].algorithm",
                 f"{row.algorithm!r} is no known algorithm for {collective}: {', '.join(known)}",
             )
-        problem = check_params(row.algorithm, row.params, num_ranks)
+        problem = check_params(row.algorithm, row.params, num_ranks, collective=collective)
         if problem is None and row.algorithm == NCCL:
             problem = nccl_collective_problem(collective, row.params["algo"])
         if problem:

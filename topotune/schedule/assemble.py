@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topotune.errors import UsageError
-from topotune.schedule.model import IntColumn, Params, Schedule
+from topotune.schedule.model import Collective, IntColumn, Params, Schedule
 
 MAX_RANKS = 4096
 MAX_WRITTEN_RANKS = 2048
@@ -37,6 +37,8 @@ def assemble(
     num_ranks: int,
     chunk_bounds: Sequence[int],
     parts: Sequence[Transfers],
+    *,
+    collective: Collective = "allreduce",
 ) -> Schedule:
     """Join ``parts`` to one Schedule, its rows sorted by (channel, step, src, dst, chunk).
 
@@ -68,6 +70,7 @@ def assemble(
         dst=_column(columns, 3),
         chunk=_column(columns, 4),
         op=_column(columns, 5),
+        collective=collective,
     )
 
 

@@ -40,6 +40,7 @@ _NUMBERS_A_LINE: Final = 32
 
 def to_document(schedule: Schedule) -> dict[str, Any]:
     """The schedule as JSON knows it: numbers, lists, texts."""
+    assert schedule.collective == "allreduce", f"the format has no word for {schedule.collective}"
     return {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,

@@ -1,4 +1,4 @@
-"""A Schedule: an allreduce written down as data, for given ranks, for any message size.
+"""A Schedule: a collective written down as data, for given ranks, for any message size.
 
 Theory of operation. The message is cut into chunks, each a fraction of it. Transfers are rows of integer
 columns ``(step, channel, src, dst, chunk, op)``. Within one channel, steps run in order; all transfers of one
@@ -9,11 +9,14 @@ with what arrives: replace its own chunk (COPY) or combine it with its own (REDU
 A transfer moves one chunk from ``src`` to ``dst``; a rank may both send and receive a chunk in one step
 (recursive doubling does), but receives each chunk at most once in a step, so that the order of reduction is
 part of the data.
+
+Most schedules are allreduces. Of a reduce-scatter or an all-gather the message is all ranks' parts together:
+n equal parts, of which the r-th belongs to rank r, each of them a whole number of chunks.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,11 +30,13 @@ REDUCE: Final = 1
 IntColumn = npt.NDArray[np.int32]
 ParamValue = int | float | str | bool | list[int] | list[list[int]] | list[list[list[int]]]
 Params = Mapping[str, ParamValue]
+PartCollective = Literal["reduce_scatter", "allgather"]
+Collective = Literal["allreduce", PartCollective]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Schedule:
-    """An allreduce for ``num_ranks`` ranks.
+    """A collective for ``num_ranks`` ranks.
 
     Attributes:
         algorithm: name in the catalogue (``ring``, ``recursive_doubling``, …).
@@ -42,6 +47,7 @@ class Schedule:
             (num_chunks + 1,).
         step, channel, src, dst, chunk, op: the columns, int32, all of shape (num_transfers,), sorted by
             (channel, step).
+        collective: what it does.
     """
 
     algorithm: str
@@ -54,6 +60,7 @@ class Schedule:
     chunk: IntColumn
     op: IntColumn
     params: Params = field(default_factory=dict)
+    collective: Collective = "allreduce"
 
     @property
     def num_chunks(self) -> int:

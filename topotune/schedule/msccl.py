@@ -104,6 +104,7 @@ def msccl_program(schedule: Schedule) -> Program:
     Raises:
         UsageError: more ranks, chunks, channels, thread blocks or steps than MSCCL takes.
     """
+    assert schedule.collective == "allreduce", schedule.collective
     name = f"topotune_{schedule.algorithm}"
     unit = reduce(gcd, schedule.chunk_bounds)
     bounds = [bound // unit for bound in schedule.chunk_bounds]

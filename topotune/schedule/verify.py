@@ -1,4 +1,4 @@
-"""Proof that a schedule is an allreduce: the one place with all that makes a schedule legal.
+"""Proof that a schedule does its collective: the one place with all that makes a schedule legal.
 
 Theory of operation. Every value that a rank can hold of a chunk is a reduction tree over the ranks' own
 parts. Trees are interned: a tree is a number, the pair (smaller, larger) of its two subtrees' numbers, so two
@@ -6,7 +6,9 @@ trees that differ only by the order of operands are the same number, and compari
 IEEE addition, minimum, maximum and product commute but do not associate: equal numbers are exactly what makes
 results bitwise equal. With each tree comes the bitset of ranks whose part is in it, and whether any part is
 in it twice. The schedule is run on these numbers, step by step, all transfers of a step at once. At the end
-every rank must hold, of every chunk, one and the same tree with every rank's part exactly once.
+every rank must hold, of every chunk, one and the same tree with every rank's part exactly once. Of a
+reduce-scatter that is asked of the one rank that each chunk belongs to; after an all-gather every rank must
+hold the tree that is the owner's number.
 
 Deadlock needs no search. Within a channel a transfer reads and overwrites only what transfers of lower steps
 wrote, and no chunk is in two channels; so "waits for" only ever points to a lower step of the same channel,
@@ -36,11 +38,12 @@ _BLOCK_BYTES = 2**28
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Violation:
-    """One way in which a schedule is not an allreduce.
+    """One way in which a schedule does not do its collective.
 
     Attributes:
-        code: ``columns``, ``size``, ``chunk-bounds``, ``range``, ``order``, ``self-send``, ``chunk-channel``,
-            ``received-twice``, ``missing``, ``repeated`` or ``order-of-reduction``.
+        code: ``columns``, ``size``, ``chunk-bounds``, ``part-bounds``, ``range``, ``order``, ``self-send``,
+            ``chunk-channel``, ``received-twice``, ``reduces``, ``missing``, ``repeated``, ``wrong-part`` or
+            ``order-of-reduction``.
         message: what, where, the first case, and how many more there are.
     """
 
@@ -55,7 +58,9 @@ def verify(schedule: Schedule) -> tuple[Violation, ...]:
     trees of num_ranks / 8 bytes each, for a quarter of a gigabyte of them at a time. Trees are only followed
     where the columns are well-formed.
     """
-    return _check_columns(schedule) or _check_rows(schedule) or _check_result(schedule)
+    return (
+        _check_columns(schedule) or _check_parts(schedule) or _check_rows(schedule) or _check_result(schedule)
+    )
 
 
 def _check_columns(schedule: Schedule) -> tuple[Violation, ...]:
@@ -89,6 +94,27 @@ def _check_columns(schedule: Schedule) -> tuple[Violation, ...]:
     return tuple(found)
 
 
+def _check_parts(schedule: Schedule) -> tuple[Violation, ...]:
+    """Every part must be a whole number of chunks."""
+    if schedule.collective == "allreduce":
+        return ()
+    num_ranks, bounds = schedule.num_ranks, schedule.chunk_bounds
+    known = set(bounds)
+    for rank in range(1, num_ranks):
+        cut, rest = divmod(bounds[-1] * rank, num_ranks)
+        if rest or cut not in known:
+            text = f"no chunk ends where the part of rank {rank - 1} does, at {rank}/{num_ranks}"
+            return (Violation(code="part-bounds", message=text),)
+    return ()
+
+
+def _owners(schedule: Schedule) -> IntArray:
+    """The rank whose part each chunk lies in; shape (num_chunks,)."""
+    begins, end = schedule.chunk_bounds[:-1], schedule.chunk_bounds[-1]
+    owners = [min(begin * schedule.num_ranks // end, schedule.num_ranks - 1) for begin in begins]
+    return np.asarray(owners, dtype=np.int64)
+
+
 def _check_rows(schedule: Schedule) -> tuple[Violation, ...]:
     found: list[Violation] = []
 
@@ -113,6 +139,8 @@ def _check_rows(schedule: Schedule) -> tuple[Violation, ...]:
         report("range", (column < 0) | (column >= end), f"has its {name} outside 0 … {end - 1}")
     if found:
         return tuple(found)
+    if schedule.collective == "allgather":
+        report("reduces", schedule.op == REDUCE, "adds up, where an all-gather copies")
     report("self-send", schedule.src == schedule.dst, "sends to itself")
     place = schedule.channel.astype(np.int64) << 32 | schedule.step
     report("order", np.diff(place, prepend=0) < 0, "comes after a row of a later (channel, step)")
@@ -207,7 +235,7 @@ def _check_result(schedule: Schedule) -> tuple[Violation, ...]:
     block_of_chunk = np.cumsum(joins) * tree_bytes // _BLOCK_BYTES
     order = np.argsort(block_of_chunk[schedule.chunk] << 32 | schedule.step, kind="stable")
     place = block_of_chunk[schedule.chunk[order]] << 32 | schedule.step[order]
-    cases = _Cases(num_ranks)
+    cases = _Cases(schedule)
     blocks, first_chunks = np.unique(block_of_chunk, return_index=True)
     row_bounds = np.searchsorted(place, [block << 32 for block in blocks.tolist()]).tolist()
     ends = [*first_chunks.tolist()[1:], num_chunks]
@@ -244,13 +272,23 @@ def _run(
 class _Cases:
     """What is wrong with the trees that ranks end with: the first case of each kind, and their number."""
 
-    def __init__(self, num_ranks: int) -> None:
-        self._num_ranks = num_ranks
+    def __init__(self, schedule: Schedule) -> None:
+        self._num_ranks = schedule.num_ranks
+        self._gathers = schedule.collective == "allgather"
+        self._owners = None if schedule.collective == "allreduce" else _owners(schedule)
         self._first: dict[str, str] = {}
         self._count: dict[str, int] = {}
 
     def add(self, held: IntColumn, trees: _Trees, first_chunk: int) -> None:
         """Look at some chunks; shape (num_ranks, num_chunks), numbered from ``first_chunk``."""
+        num_chunks = held.shape[1]
+        owners = None if self._owners is None else self._owners[first_chunk : first_chunk + num_chunks]
+        if owners is not None and self._gathers:
+            self._add_gathered(held, owners, first_chunk)
+            return
+        if owners is not None:
+            # Each chunk counts on its owner alone.
+            held = held[owners, np.arange(num_chunks)][None, :]
         finals = np.unique(held)
         everyone = np.bitwise_or.reduce(trees.contributors[: self._num_ranks], axis=0)
         incomplete = finals[(trees.contributors[finals] != everyone).any(axis=1)]
@@ -258,6 +296,7 @@ class _Cases:
             rank, chunk = self._note("missing", np.isin(held, incomplete))
             bits = trees.contributors[held[rank, chunk]]
             absent = [r for r in range(self._num_ranks) if not int(bits[r // 64]) >> (r % 64) & 1]
+            rank = rank if owners is None else int(owners[chunk])
             self._first.setdefault(
                 "missing",
                 f"rank {rank} ends with chunk {first_chunk + chunk} without the part of rank {absent[0]}"
@@ -266,6 +305,7 @@ class _Cases:
         repeated = finals[trees.repeats[finals]]
         if len(repeated):
             rank, chunk = self._note("repeated", np.isin(held, repeated))
+            rank = rank if owners is None else int(owners[chunk])
             self._first.setdefault(
                 "repeated",
                 f"rank {rank} ends with chunk {first_chunk + chunk} that has some rank's part twice"
@@ -283,6 +323,16 @@ class _Cases:
                 " differ in the last bits (cases in all: {count})",
             )
 
+    def _add_gathered(self, held: IntColumn, owners: IntArray, first_chunk: int) -> None:
+        wrong = held != owners[None, :]
+        if wrong.any():
+            rank, chunk = self._note("wrong-part", wrong)
+            self._first.setdefault(
+                "wrong-part",
+                f"rank {rank} ends with chunk {first_chunk + chunk} of rank {held[rank, chunk]} in place of"
+                f" rank {owners[chunk]}'s (cases in all: {{count}})",
+            )
+
     def _note(self, code: str, cells: npt.NDArray[np.bool_]) -> tuple[int, int]:
         self._count[code] = self._count.get(code, 0) + int(np.count_nonzero(cells))
         rank, chunk = np.unravel_index(int(np.argmax(cells)), cells.shape)
@@ -290,7 +340,8 @@ class _Cases:
 
     def violations(self) -> tuple[Violation, ...]:
         """In the order of their weight; different orders count only where every part is there once."""
-        wrong = [code for code in ("missing", "repeated") if code in self._first]
+        parts = ("missing", "repeated", "wrong-part")
+        wrong: list[str] = [code for code in parts if code in self._first]
         if not wrong and "order-of-reduction" in self._first:
             wrong = ["order-of-reduction"]
         return tuple(

@@ -28,7 +28,14 @@ from topotune.errors import TopotuneError
 from topotune.execute.fingerprint import RankFacts, combine_facts, local_facts
 from topotune.links.messages import Messages
 from topotune.links.same_node import same_node
-from topotune.plan import GroupShape, Plan, canonical_bytes, compare_fingerprints, plan_from_bytes
+from topotune.plan import (
+    GroupShape,
+    Plan,
+    canonical_bytes,
+    compare_fingerprints,
+    find_group,
+    plan_from_bytes,
+)
 from topotune.train.source import PlanSource
 
 
@@ -68,6 +75,29 @@ class Agreement:
     def shape(self) -> GroupShape:
         """By what the group finds its tables; only where there is a plan."""
         return shape_of(self.global_ranks, self.node_of_rank)
+
+
+def missing_table(agreement: Agreement, store: Store) -> str | None:
+    """What to tell the user of a group for which a plan that was tuned for groups has no table.
+
+    One rank of the job says it, once for each shape: whichever comes first.
+
+    Args:
+        agreement: of the group.
+        store: of the group that this one is inside of.
+    """
+    plan = agreement.plan
+    if plan is None or len(plan.groups) == 1 or len(agreement.global_ranks) == 1:
+        return None
+    shape = agreement.shape()
+    if find_group(plan, shape) is not None or store.add(f"no table for {shape}", 1) != 1:
+        return None
+    ranks = ", ".join(map(str, agreement.global_ranks[:4])) + (", …" if shape.num_ranks > 4 else "")
+    nodes = "one node" if shape.num_nodes == 1 else f"{shape.num_nodes} nodes"
+    return (
+        f"topotune: the plan has no table for groups like that of ranks {ranks} ({shape.num_ranks} ranks on "
+        f"{nodes}, stride {shape.stride}): they use the default; topotune tune --groups tunes them"
+    )
 
 
 def shape_of(global_ranks: Sequence[int], node_of_rank: Sequence[int]) -> GroupShape:

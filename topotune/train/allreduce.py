@@ -9,7 +9,7 @@ its own.
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -23,6 +23,8 @@ from topotune.plan import Row, check_params
 from topotune.plan.algorithms import DEFAULT, OF_THE_BACKEND
 from topotune.plan.nccl import NCCL
 from topotune.train.deadline import DEADLINES
+
+T = TypeVar("T")
 
 Params = Mapping[str, Any]
 Override = tuple[str, Params]
@@ -90,6 +92,7 @@ class PlannedAllreduce:
         self._built: dict[tuple[str, str], Executable] = {}
         self._communicator: Communicator | None = None
         self._cloned_store: Store | None = None
+        self._num_met = 0
         self.active = False
         self.call_limit: timedelta | None = None
         self.wait_limit: timedelta | None = None
@@ -165,19 +168,27 @@ class PlannedAllreduce:
         executable = self.build(algorithm)
         if not self.serves(algorithm, flat, op):
             return False
+        self.within_limit(executable.communicator, lambda: executable.allreduce_(flat, op))
+        return True
+
+    def within_limit(self, communicator: Communicator, call: Callable[[], None]) -> None:
+        """Make a call on the private connections, and end it when its time is over.
+
+        Raises:
+            RunError: a rank did not take part within the group's timeout, or was lost.
+        """
         timeout_s, whose = self._timeout().total_seconds(), "the group's timeout"
         if self.call_limit is not None and self.call_limit.total_seconds() < timeout_s:
             timeout_s, whose = self.call_limit.total_seconds(), "its limit"
-        with DEADLINES.within(timeout_s, executable.communicator.abort) as expiry:
+        with DEADLINES.within(timeout_s, communicator.abort) as expiry:
             try:
-                executable.allreduce_(flat, op)
+                call()
             except RunError as error:
                 if not expiry.passed:
                     raise
                 raise RunError(
                     f"{error.message} (it had not ended after {whose} of {timeout_s:g} s)"
                 ) from error
-        return True
 
     def build(self, algorithm: Algorithm) -> Executable:
         """Make an algorithm ready, if it is not. In the group's queue, as `run`: it may connect.
@@ -215,7 +226,24 @@ class PlannedAllreduce:
         self.active = self._forced is not None or any(self._algorithms)
 
     def _build_anew(self, algorithm: Algorithm) -> Executable:
-        self._meet(algorithm)
+        return self.build_on(
+            f"allreduce by {algorithm.name}",
+            lambda communicator: build_executable(algorithm.name, algorithm.params, communicator),
+        )
+
+    def build_on(self, what: str, make: Callable[[Communicator], T]) -> T:
+        """Make something on the private connections, which are made first if they are not there.
+
+        In the group's queue, and the same on all ranks.
+
+        Args:
+            what: in words, for errors.
+            make: makes it, together with all other ranks.
+
+        Raises:
+            RunError: a rank did not come within the group's timeout, or was lost.
+        """
+        self._meet(what)
         timeout = self._timeout()
         if self._communicator is None:
             order = self._rank_order
@@ -229,11 +257,12 @@ class PlannedAllreduce:
                 connect_within=timeout,
             )
         with DEADLINES.within(timeout.total_seconds(), self._communicator.abort):
-            return build_executable(algorithm.name, algorithm.params, self._communicator)
+            return make(self._communicator)
 
-    def _meet(self, algorithm: Algorithm) -> None:
+    def _meet(self, what: str) -> None:
         """Return when all ranks are here: connections are made with a long timeout, so nobody may be late."""
-        store, timeout, number = self._meeting_store(), self._timeout(), len(self._built)
+        store, timeout, number = self._meeting_store(), self._timeout(), self._num_met
+        self._num_met += 1
         store.set(f"here {number} {self._rank}", "")
         if store.add(f"here {number}", 1) == self._size:
             store.set(f"all here {number}", "")
@@ -242,7 +271,7 @@ class PlannedAllreduce:
         except dist.DistStoreError as error:
             missing = [rank for rank in range(self._size) if not store.check([f"here {number} {rank}"])]
             raise RunError(
-                f"ranks {missing} of {self._size} did not come to their first allreduce by {algorithm.name} "
+                f"ranks {missing} of {self._size} did not come to their first {what} "
                 f"within {timeout.total_seconds():g} s"
             ) from error
 

@@ -17,6 +17,7 @@ are reached from Python alone. One call passes us by: the ``out=`` variant of fu
 compiled code may use, goes from C++ straight to the registered backend.
 """
 
+import warnings
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,17 +25,25 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from time import perf_counter
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import AllreduceOptions, PrefixStore, ProcessGroupGloo, Store
+from torch._C._distributed_c10d import (
+    AllgatherOptions,
+    AllreduceOptions,
+    PrefixStore,
+    ProcessGroupGloo,
+    ReduceScatterOptions,
+    Store,
+)
 
 from topotune.errors import UsageError
 from topotune.execute.nccl_communicator import NcclCommunicator
 from topotune.plan import Row, find_group
 from topotune.plan.algorithms import DEFAULT
-from topotune.train.agreement import Agreement
+from topotune.schedule.model import Collective, PartCollective
+from topotune.train.agreement import Agreement, missing_table
 from topotune.train.allreduce import Algorithm, Override, PlannedAllreduce
 from topotune.train.backends import Typed, fresh_prefix, typed
 from topotune.train.calls import CALLS, OLD_NAMES, Call
@@ -42,6 +51,7 @@ from topotune.train.drift import Drift
 from topotune.train.drift_record import RECORD, watching
 from topotune.train.fifo import FirstInFirstOut
 from topotune.train.on_stream import OnStream
+from topotune.train.parts import PartsAlgorithm, PlannedParts
 from topotune.train.source import set_in_use
 from topotune.train.usage import REPORT, GroupUsage
 from topotune.train.work import QueuedWork, done
@@ -94,6 +104,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         self._renewals = 0
         self._allreduce = self._new_allreduce()
         self._on_cuda = self._new_on_cuda()
+        self._parts = self._new_parts()
         self._usage = GroupUsage(kind=kind)
         self._plans_cpu: bool | None = None
         self._drift: Drift | None = None
@@ -118,8 +129,19 @@ class ProcessGroupTopotune(dist.ProcessGroup):
 
     @override.setter
     def override(self, override: Override | None) -> None:
-        for part in self._parts():
+        for part in self._allreduces():
             part.override = override
+
+    def set_override(self, collective: Collective, override: Override | None) -> None:
+        """`override`, for any collective that plans have tables for.
+
+        Raises:
+            UsageError: an algorithm or parameters that do not exist.
+        """
+        if collective == "allreduce":
+            self.override = override
+        else:
+            self._parts[collective].override = override
 
     @property
     def rank_order(self) -> tuple[int, ...] | None:
@@ -132,7 +154,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
 
     @rank_order.setter
     def rank_order(self, order: tuple[int, ...] | None) -> None:
-        for part in self._parts():
+        for part in self._allreduces():
             part.rank_order = order
 
     @property
@@ -145,7 +167,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
 
     @call_limit.setter
     def call_limit(self, limit: timedelta | None) -> None:
-        for part in self._parts():
+        for part in self._allreduces():
             part.call_limit = limit
 
     @property
@@ -158,14 +180,15 @@ class ProcessGroupTopotune(dist.ProcessGroup):
 
     @wait_limit.setter
     def wait_limit(self, limit: timedelta | None) -> None:
-        for part in self._parts():
+        for part in self._allreduces():
             part.wait_limit = limit
 
-    def build_override(self, *, on_cuda: bool = False) -> None:
+    def build_override(self, collective: Collective = "allreduce", *, on_cuda: bool = False) -> None:
         """Make the override ready, so that its first call is like any other. Collective over the group.
 
         Args:
-            on_cuda: for messages on GPUs.
+            collective: whose override.
+            on_cuda: for messages on GPUs; of allreduce alone.
 
         Raises:
             RunError: a rank did not come within the group's timeout, or was lost. Then only `renew` helps.
@@ -176,16 +199,22 @@ class ProcessGroupTopotune(dist.ProcessGroup):
             if algorithm is not None:
                 self._on_cuda.planned.build(algorithm)
             return
+        if collective != "allreduce":
+            parts = self._parts[collective]
+            chosen = parts.choose(0)
+            if chosen is not None:
+                self._queue.run(lambda: self._build(partial(parts.build, chosen)))
+            return
         algorithm = self._allreduce.choose(0)
         if algorithm is not None:
-            self._queue.run(lambda: self._build(algorithm))
+            self._queue.run(lambda: self._build(partial(self._allreduce.build, algorithm)))
 
     def stop_planned(self) -> None:
         """End calls by an override or a plan, on this rank and those that wait for it; from any thread.
 
         The wrapped backend is left alone. The group runs nothing more until `renew`.
         """
-        for part in self._parts():
+        for part in self._allreduces():
             part.abort()
 
     def renew(self) -> None:
@@ -194,18 +223,21 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         All ranks do it, between the same calls. What the wrapped backend has in flight goes on.
         """
         self._queue.fail(RuntimeError(f"the {self._usage.kind} was renewed"))
-        for part in self._parts():
+        for part in self._allreduces():
             part.abort()
         if self._queue.join(JOIN_TIMEOUT_S):
-            self._close_parts()
+            self._close_planned()
         self._renewals += 1
         before, self._allreduce = self._allreduce, self._new_allreduce()
+        parts_before, self._parts = self._parts, self._new_parts()
         self._on_cuda = self._new_on_cuda()
         self._queue = FirstInFirstOut(self._usage.kind)
         if self.agreement is not None:
             self.set_agreement(self.agreement)
         self.override, self.call_limit = before.override, before.call_limit
         self.rank_order, self.wait_limit = before.rank_order, before.wait_limit
+        for collective, parts in self._parts.items():
+            parts.override = parts_before[collective].override
 
     def _new_allreduce(self) -> PlannedAllreduce:
         store = PrefixStore(f"planned {self._renewals}", self.private_store)
@@ -222,13 +254,18 @@ class ProcessGroupTopotune(dist.ProcessGroup):
             )
         )
 
-    def _parts(self) -> tuple[PlannedAllreduce, ...]:
+    def _allreduces(self) -> tuple[PlannedAllreduce, ...]:
         """The algorithms for messages on CPUs and, where NCCL is wrapped, those for messages on GPUs."""
         return (self._allreduce,) if self._on_cuda is None else (self._allreduce, self._on_cuda.planned)
 
-    def _close_parts(self) -> None:
-        for part in self._parts():
+    def _close_planned(self) -> None:
+        for part in self._allreduces():
             part.close()
+        for parts in self._parts.values():
+            parts.close()
+
+    def _new_parts(self) -> dict[PartCollective, PlannedParts]:
+        return {name: PlannedParts(name, self._allreduce, self.size()) for name in get_args(PartCollective)}
 
     @property
     def calls(self) -> Counter[tuple[str, str]]:
@@ -248,11 +285,21 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         else:
             return
         group = find_group(agreement.plan, agreement.shape())
-        if group is not None and group.allreduce is not None:
+        if group is None:
+            return
+        if group.allreduce is not None:
             self._usage.planned = True
             part.set_table(group.allreduce, agreement.plan.rank_order)
             if part is self._allreduce and self.size() > 1 and watching():
                 self._watch({"allreduce": group.allreduce})
+        if part is not self._allreduce:
+            return
+        for collective, parts in self._parts.items():
+            table = getattr(group, collective)
+            if table is not None:
+                self._usage.planned = True
+                self._allreduce.rank_order = agreement.plan.rank_order
+                parts.set_table(table)
 
     def _watch(self, tables: Mapping[str, Sequence[Row]]) -> None:
         """Watch planned calls for drift, from the next one on."""
@@ -348,7 +395,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
     def _reduce_watched(self, drift: Drift, algorithm: Algorithm, flat: torch.Tensor, options: Any) -> None:
         """By the algorithm, unless all ranks have left it for such messages, or try the default."""
         kind = ("allreduce", flat.nbytes, flat.dtype)
-        self._build(algorithm)
+        self._build(partial(self._allreduce.build, algorithm))
         if drift.has_fallen(kind) or not self._allreduce.serves(algorithm, flat, options.reduceOp.op):
             self._reduce_by(None, flat, options)
             return
@@ -371,9 +418,75 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         with self._closing_on_error():
             return self._allreduce.run(algorithm, flat, op)
 
-    def _build(self, algorithm: Algorithm) -> None:
+    def reduce_scatter_single(self, output: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
+        """Reduce equal parts to their ranks: by the plan's algorithm, else by the wrapped backend."""
+        return self._exchange(_REDUCE_SCATTER, input, output, args, kwargs)
+
+    def all_gather_single(self, output: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
+        """Gather equal parts on all ranks: by the plan's algorithm, else by the wrapped backend."""
+        return self._exchange(_ALLGATHER, output, input, args, kwargs)
+
+    def _exchange(
+        self, call: Call, whole: Any, part: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """A reduce-scatter or an all-gather of ``part``, this rank's, and ``whole``, all ranks' together."""
+        parts = self._parts[cast(PartCollective, call.collective)]
+        scatters = call is _REDUCE_SCATTER
+        algorithm = None
+        if parts.active:
+            if self._plans_cpu is None:
+                self._read_config()
+            options = args[0] if args else kwargs.get("opts")
+            if options is None:
+                options = ReduceScatterOptions() if scatters else AllgatherOptions()
+            if self._plans_cpu and are_equal_parts(whole, part, self.size()):
+                algorithm = parts.choose(whole.numel() * whole.element_size())
+        if algorithm is None:
+            ordered = (part, whole) if scatters else (whole, part)
+            return self._forward(call, *ordered, *args, **kwargs)
+        before = self._take_in_flight()
+        outputs = [part] if scatters else list(whole.chunk(self.size()))
+        in_turn = partial(self._exchange_in_turn, call, parts, algorithm, whole, part, options, before)
+        if not options.asyncOp:
+            self._queue.run(in_turn)
+            return done(outputs)
+        work = QueuedWork()
+        self._queue.submit(in_turn, work.fail, lambda _: work.finish(outputs))
+        return work
+
+    def _exchange_in_turn(
+        self,
+        call: Call,
+        parts: PlannedParts,
+        algorithm: PartsAlgorithm,
+        whole: torch.Tensor,
+        part: torch.Tensor,
+        options: Any,
+        before: Sequence[Any],
+    ) -> None:
+        """One call of it in its turn, from start to end, in whichever thread."""
+        for work in before:
+            # What it failed with reaches whoever holds it; here only its end counts.
+            with suppress(RuntimeError):
+                work.wait()
+        scatters = call is _REDUCE_SCATTER
+        flat_whole, flat_part = (memory_of(tensor).contiguous().view(-1) for tensor in (whole, part))
+        op = options.reduceOp.op if scatters else None
         with self._closing_on_error():
-            self._allreduce.build(algorithm)
+            ran = parts.run(algorithm, flat_whole, flat_part, op)
+        if ran:
+            self._usage.count(call.collective, algorithm.name)
+        else:
+            self._usage.count(call.collective, DEFAULT)
+            given, taken = (flat_part, flat_whole) if scatters else (flat_whole, flat_part)
+            self._forwards[call.method](given, taken, options).wait()
+        output, flat = (part, flat_part) if scatters else (whole, flat_whole)
+        if flat.data_ptr() != output.data_ptr():
+            memory_of(output).copy_(flat.view(output.shape))
+
+    def _build(self, build: Callable[[], Any]) -> None:
+        with self._closing_on_error():
+            build()
 
     def _forward(self, call: Call, *args: Any, **kwargs: Any) -> Any:
         """A call of the wrapped backend: straight to it, or behind what is in the queue."""
@@ -393,7 +506,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
             and not _is_on_cpu(args, kwargs)
         ):
             return self._on_cuda.forward(partial(forward, *args, **kwargs))
-        if is_ordered and self._allreduce.active and _is_async(call, args, kwargs):
+        if is_ordered and self._is_active() and _is_async(call, args, kwargs):
             self._remember(work := forward(*args, **kwargs))
             return work
         # Nothing between gloo's start and the caller's wait: a caller that goes on makes the kernel wake
@@ -413,6 +526,10 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         work = QueuedWork()
         self._queue.submit(lambda: _outputs(in_turn()), work.fail, work.finish)
         return work
+
+    def _is_active(self) -> bool:
+        """Whether any call may be by an algorithm of ours, which must then wait for what is in flight."""
+        return self._allreduce.active or any(parts.active for parts in self._parts.values())
 
     def _take_in_flight(self) -> tuple[Any, ...]:
         """What the wrapped backend was given and may not have ended yet; forgotten here."""
@@ -468,15 +585,17 @@ class ProcessGroupTopotune(dist.ProcessGroup):
             is_world=False,
         )
         if self.agreement is not None:
-            group.set_agreement(
-                self.agreement.among([self.agreement.global_ranks[rank] for rank in new_ranks])
-            )
+            inherited = self.agreement.among([self.agreement.global_ranks[rank] for rank in new_ranks])
+            warning = missing_table(inherited, self.private_store)
+            if warning is not None:
+                warnings.warn(warning, stacklevel=2)
+            group.set_agreement(inherited)
         return group
 
     def abort(self) -> None:
         """End what runs here, fail what waits, join the queue's thread. Peers that wait for us fail too."""
         self._queue.fail(RuntimeError(f"the {self._usage.kind} was aborted"))
-        for part in self._parts():
+        for part in self._allreduces():
             part.abort()
         self.wrapped.abort()
         self._end()
@@ -503,7 +622,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         # A collective of the wrapped backend cannot be interrupted: its own timeout ends it, and then the
         # thread.
         if self._queue.join(JOIN_TIMEOUT_S):
-            self._close_parts()
+            self._close_planned()
         self._in_flight.clear()
         if self._drift is not None:
             RECORD.close(self._drift)
@@ -584,6 +703,22 @@ def is_plain(tensor: torch.Tensor, device_type: str = "cpu") -> bool:
     )
 
 
+def are_equal_parts(whole: Any, part: Any, size: int) -> bool:
+    """Whether two arguments are numbers in CPU memory, one tensor ``size`` times the other's first dimension.
+
+    Gloo's all-gather refuses all other shapes, its reduce-scatter those of another ratio.
+    """
+    return (
+        isinstance(whole, torch.Tensor)
+        and isinstance(part, torch.Tensor)
+        and is_plain(whole)
+        and is_plain(part)
+        and whole.dtype == part.dtype
+        and part.dim() > 0
+        and whole.shape == (size * part.size(0), *part.shape[1:])
+    )
+
+
 def memory_of(tensor: torch.Tensor) -> torch.Tensor:
     """The same numbers in the same place, without the tensor's gradient, version counter or inference flag.
 
@@ -645,9 +780,14 @@ def _method(call: Call) -> Callable[..., Any]:
     return method
 
 
-_ALLREDUCE: Final = next(call for call in CALLS if call.method == "allreduce")
+_OWN: Final = {call.method: call for call in CALLS if call.way == "planned"}
+"""The calls that have methods of their own above."""
+
+_ALLREDUCE: Final = _OWN["allreduce"]
+_REDUCE_SCATTER: Final = _OWN["reduce_scatter_single"]
+_ALLGATHER: Final = _OWN["all_gather_single"]
 for _call in CALLS:
-    if _call is not _ALLREDUCE:
+    if _call.way != "planned":
         setattr(ProcessGroupTopotune, _call.method, _method(_call))
 for _old, _new in OLD_NAMES.items():
     setattr(ProcessGroupTopotune, _old, getattr(ProcessGroupTopotune, _new))

@@ -3,11 +3,12 @@
 import atexit
 import os
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import torch.distributed as dist
 
-from topotune.train.agreement import Agreement, agree
+from topotune.train.agreement import Agreement, agree, missing_table
 from topotune.train.backends import fresh_prefix, make_backends
 from topotune.train.drift_record import RECORD
 from topotune.train.process_group import STANDING, ProcessGroupTopotune, kind_of_group
@@ -49,7 +50,8 @@ def _agree(group: ProcessGroupTopotune, options: Any, is_world: bool) -> Agreeme
     global_ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     world = next((standing for standing in STANDING if standing.is_world), None)
     if world is not None and world.agreement is not None:
-        return world.agreement.among(global_ranks)
+        inherited = world.agreement.among(global_ranks)
+        return replace(inherited, warning=missing_table(inherited, world.private_store))
     agreement = agree(
         group.wrapped, group.private_store, given_source(), global_ranks=global_ranks, timeout=options.timeout
     )

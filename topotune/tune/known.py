@@ -98,9 +98,12 @@ def known_path(
     options: TuneOptions,
     gradients: Gradients | None,
 ) -> Path | None:
-    """Where the plan for this cluster and these options is kept; None where TOPOTUNE_HOME is not set."""
+    """Where the plan for this cluster and these options is kept; None where TOPOTUNE_HOME is not set.
+
+    Also None where tables beside the world's allreduce are asked for: only that one is checked again.
+    """
     home = environment.get(HOME)
-    if not home:
+    if not home or options.groups is not None or options.tuned_collectives != ("allreduce",):
         return None
     asked = {
         "fingerprint": asdict(fingerprint),

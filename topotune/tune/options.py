@@ -6,9 +6,11 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Self
 
 from topotune.errors import UsageError
+from topotune.plan.model import COLLECTIVES, Collective
 from topotune.step.gradients import MAX_BACKWARD_S, Gradients, load_gradients
 from topotune.step.models import resnet50, typical_transformer
 from topotune.tune.confirm import ELEMENT_BYTES
+from topotune.tune.mesh import check_syntax
 from topotune.units import MAX_SECONDS, MIB, parse_sizes
 
 DEFAULT_BUDGET_S: Final = 60.0
@@ -97,6 +99,9 @@ class TuneOptions:
         resume: whether to go on with the run whose journal stands there.
         fresh: whether to tune even where a plan for this cluster is known.
         step: the training step to choose buckets for; None chooses none.
+        groups: process groups of the job, as `topotune.tune.mesh` reads them; None for the world alone.
+        collectives: that tables are made for; None takes allreduce, and all three where groups are given. The
+            world's allreduce is always tuned.
 
     Raises:
         UsageError: a value out of its range.
@@ -111,10 +116,15 @@ class TuneOptions:
     resume: bool = False
     fresh: bool = False
     step: StepOptions | None = None
+    groups: str | None = None
+    collectives: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         _check_budget(self.budget_s)
         _check_sizes(self.sizes)
+        _check_collectives(self.collectives)
+        if self.groups is not None:
+            check_syntax(self.groups)
         if not 0 <= self.min_gain <= 10:
             raise UsageError(
                 f"a minimum gain of {self.min_gain:g} is not within 0 and 10", hint="2 % is 0.02"
@@ -133,6 +143,13 @@ class TuneOptions:
                 hint="leave --gradients, --params and --backward out",
             )
 
+    @property
+    def tuned_collectives(self) -> tuple[Collective, ...]:
+        """For what tables are made, in the order of plans."""
+        if self.collectives is None:
+            return COLLECTIVES if self.groups is not None else ("allreduce",)
+        return tuple(name for name in COLLECTIVES if name in self.collectives)
+
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any]) -> Self:
         """Options out of a worker's payload: the names above as JSON; ``sizes`` None takes the usual ones.
@@ -141,6 +158,8 @@ class TuneOptions:
             UsageError: a value out of its range, a name that is no option.
         """
         named = dict(payload)
+        if named.get("collectives") is not None:
+            named["collectives"] = tuple(named["collectives"])
         sizes, step = named.pop("sizes", None), StepOptions.from_payload(named.pop("step", None))
         _check_names(cls, named)
         return cls(**named, sizes=DEFAULT_SIZES if sizes is None else tuple(sizes), step=step)
@@ -191,6 +210,15 @@ def _check_names(options: type, named: Mapping[str, Any]) -> None:
     for name in named:
         if name not in known:
             raise UsageError(f"{name!r} is no option of {options.__name__}: {', '.join(sorted(known))}")
+
+
+def _check_collectives(collectives: tuple[str, ...] | None) -> None:
+    for name in collectives or ():
+        if name not in COLLECTIVES:
+            raise UsageError(
+                f"--collectives: {name!r:.60} is none of {', '.join(COLLECTIVES)}",
+                hint="write --collectives allreduce,reduce_scatter,allgather",
+            )
 
 
 def _check_budget(budget_s: float) -> None:

@@ -1,7 +1,7 @@
 """What a tuning run says about itself while it works."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Phase = Literal["links", "pilot", "search", "conditions", "confirm", "null trials", "step", "compare", "done"]
@@ -74,3 +74,24 @@ def share_of_budget(
         seconds_left=max(0.0, budget_s - passed_s),
         measuring=measuring,
     )
+
+
+def share_of(report: OnProgress, number: int, count: int) -> OnProgress:
+    """For one of several parts of a run that have equal shares of it, one after the other.
+
+    Args:
+        report: of the whole run.
+        number: of the part, from 0.
+        count: of the parts.
+    """
+    if count == 1:
+        return report
+
+    def on_progress(now: Progress) -> None:
+        if now.phase == "done" and number < count - 1:
+            return
+        budget_s = now.seconds_left / (1 - now.done) if now.done < 1 else 0.0
+        later_s = (count - 1 - number) * budget_s
+        report(replace(now, done=(number + now.done) / count, seconds_left=now.seconds_left + later_s))
+
+    return on_progress

@@ -57,10 +57,11 @@ from topotune.tune.nccl_settings import NcclPlace, why_no_settings
 from topotune.tune.opening import Record
 from topotune.tune.options import CompareOptions, TuneOptions
 from topotune.tune.pipeline import Choice, choose_rows
-from topotune.tune.progress import Measuring, OnProgress, share_of_budget
+from topotune.tune.progress import Measuring, OnProgress, share_of, share_of_budget
 from topotune.tune.sampling import Sampling
 from topotune.tune.step_ranks import StepRanks
 from topotune.tune.step_session import ROWS_SHARE, compared_step, rows_progress, with_buckets
+from topotune.tune.tables import make_tables, table_budget_s, tune_tables, with_tables
 from topotune.tune.timing import Station, TorchBench
 from topotune.tune.trial import DEFAULT, PLANNED
 from topotune.tune.world import World, joined_world
@@ -230,6 +231,7 @@ def _tune(
         model, warnings = _link_model(world, options, started_s, report, record)
     else:
         warnings = _warnings_of(place)
+    tables = make_tables(world, station, options)
     if world.rank != 0:
         _follow(world, station)
         return None
@@ -242,16 +244,26 @@ def _tune(
             journal.note("arrangement", {"rank_order": arrangement.rank_order})
         num_finished = past.num_finished
         sampling = Sampling(bench=bench, rng=np.random.default_rng(options.seed), journal=journal, past=past)
+        of_rows = options if gradients is None else replace(options, budget_s=ROWS_SHARE * options.budget_s)
+        of_table = replace(of_rows, budget_s=table_budget_s(of_rows, len(tables)))
+        rows_report = report if gradients is None else rows_progress(report, options.budget_s)
         choice = choose_rows(
             sampling,
-            options if gradients is None else replace(options, budget_s=ROWS_SHARE * options.budget_s),
+            of_table,
             arrangement.candidates() if place is None else nccl_candidates(place, world.nodes.node_of_rank),
             predicted_s=arrangement.predictor(options.sizes),
             limit=_limit(model) if place is None or world.num_ranks == 1 else _NO_BOUND_ON_GPUS,
             job_bytes=()
             if gradients is None
             else layout_of(gradients.gradients, assign_buckets(gradients.gradients, limits_of(None))),
-            on_progress=report if gradients is None else rows_progress(report, options.budget_s),
+            on_progress=share_of(rows_report, 0, len(tables) + 1),
+        )
+        choices = tune_tables(
+            tables,
+            bench,
+            of_table,
+            arrangement,
+            lambda key: share_of(rows_report, key + 1, len(tables) + 1),
         )
         for line in choice.notes:
             on_note(line)
@@ -261,6 +273,8 @@ def _tune(
                 "what confirms the rows was measured in this launch alone",
             )
         plan = _plan(world, options, arrangement, fingerprint, choice, warnings, bench.now_s())
+        if tables:
+            plan = with_tables(plan, tables, choices, arrangement)
         if gradients is not None:
             report(share_of_budget("step", bench.now_s(), options.budget_s))
             plan = with_buckets(plan, gradients, options, bench)

@@ -3,7 +3,7 @@
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,10 +23,10 @@ from topotune.train import ProcessGroupTopotune, use
 from topotune.train.drift_record import RECORD
 from topotune.train.usage import REPORT
 
-_TIMEOUT: Final = timedelta(seconds=120)
+TIMEOUT: Final = timedelta(seconds=120)
 """Of every wait: a rank that is lost or hangs ends the run."""
 
-_WAIT_LIMIT: Final = timedelta(seconds=60)
+WAIT_LIMIT: Final = timedelta(seconds=60)
 """Of a candidate's wait: what no deadline can end (`topotune.train.allreduce`) ends before others give up."""
 
 
@@ -57,9 +57,18 @@ class World:
         """This rank."""
         return self.private.rank
 
-    def fresh_raw(self) -> dist.ProcessGroup:
-        """One more raw group of the same ranks; like the others it ends its waits on a loss. Collective."""
-        group: dist.ProcessGroup = dist.new_group(backend=self.backend, timeout=_TIMEOUT)
+    def fresh_raw(self, groups: Sequence[Sequence[int]] = ()) -> dist.ProcessGroup:
+        """One more raw group of all ranks, or this rank's of several. Collective over all ranks.
+
+        Like the others it ends its waits on a loss.
+
+        Args:
+            groups: the ranks of each, this rank in one of them; none for one group of all.
+        """
+        members = groups or (range(self.num_ranks),)
+        made = [dist.new_group(list(ranks), backend=self.backend, timeout=TIMEOUT) for ranks in members]
+        own = [group for group, ranks in zip(made, members, strict=True) if self.rank in ranks]
+        group: dist.ProcessGroup = own[0]
         known = weakref.ref(group)
 
         def end(_loss: Loss) -> None:
@@ -102,8 +111,8 @@ def joined_world(
     """
     if backend == "nccl":
         take_own_gpu(os.environ)
-    with watched_ranks(timeout=_TIMEOUT, say=say) as (store, rank, size, watch):
-        network = join_network(_TIMEOUT)
+    with watched_ranks(timeout=TIMEOUT, say=say) as (store, rank, size, watch):
+        network = join_network(TIMEOUT)
         for line in network.lines:
             on_network(line)
         use(plan_path)
@@ -111,13 +120,13 @@ def joined_world(
         with warnings.catch_warnings():
             # What the ranks agreed on, and what is to be said about it, stands in the group's agreement.
             warnings.filterwarnings("ignore", message="topotune: plan", category=UserWarning)
-            dist.init_process_group("topotune", store=store, rank=rank, world_size=size, timeout=_TIMEOUT)
+            dist.init_process_group("topotune", store=store, rank=rank, world_size=size, timeout=TIMEOUT)
         REPORT.stay_silent()
         planned = dist.group.WORLD
         assert isinstance(planned, ProcessGroupTopotune)
-        planned.wait_limit = _WAIT_LIMIT
-        raw = dist.new_group(backend=backend, timeout=_TIMEOUT)
-        with Communicator(planned.private_store, rank, size, name="tuning", timeout=_TIMEOUT) as private:
+        planned.wait_limit = WAIT_LIMIT
+        raw = dist.new_group(backend=backend, timeout=TIMEOUT)
+        with Communicator(planned.private_store, rank, size, name="tuning", timeout=TIMEOUT) as private:
             watch.on_loss(lambda _loss: planned.stop_planned())
             if backend == "gloo":
                 watch.on_loss(lambda _loss: end_waits(raw))

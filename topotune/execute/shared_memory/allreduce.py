@@ -52,15 +52,7 @@ class _ThroughSharedMemory(CommunicatorExecutable):
         data_bytes: int,
     ) -> None:
         super().__init__(algorithm, params, communicator)
-        memory = inside.resource("shared memory", partial(open_memory, inside, data_bytes=data_bytes))
-        # Shards must be cut alike on all nodes, however much room each has.
-        own = [memory.problem, memory.segment.slot_bytes if memory.segment else None]
-        answers = Messages(communicator.group).gather(own)
-        self.unavailable: str = next((problem for problem, _ in answers if problem), "")
-        slot_bytes = min((slot_bytes for _, slot_bytes in answers if slot_bytes is not None), default=0)
-        self._inside: SharedCollectives | None = None
-        if memory.segment is not None and not self.unavailable:
-            self._inside = SharedCollectives(memory.segment, slot_bytes)
+        self._inside, self.unavailable = shared_inside(communicator, inside, data_bytes)
         self._stage = ""
 
     def supports(self, dtype: torch.dtype, op: ReduceOpType) -> bool:
@@ -84,6 +76,31 @@ class _ThroughSharedMemory(CommunicatorExecutable):
 
     def _doing(self) -> str:
         return self._stage
+
+
+def shared_inside(
+    communicator: Communicator, inside: Communicator, data_bytes: int = DATA_BYTES
+) -> tuple[SharedCollectives | None, str]:
+    """The memory that ``inside`` shares, if every part of ``communicator`` has such memory. Collective.
+
+    Args:
+        communicator: of all ranks.
+        inside: of those that share a node with this one.
+        data_bytes: what slots may take on a node; counts for the first that is opened on ``inside``.
+
+    Returns:
+        None where there is none, or the rank is alone; and why there is none, in words: "" if there is, the
+        same on all ranks.
+    """
+    memory = inside.resource("shared memory", partial(open_memory, inside, data_bytes=data_bytes))
+    # Shards must be cut alike on all nodes, however much room each has.
+    own = [memory.problem, memory.segment.slot_bytes if memory.segment else None]
+    answers = Messages(communicator.group).gather(own)
+    unavailable: str = next((problem for problem, _ in answers if problem), "")
+    slot_bytes = min((slot_bytes for _, slot_bytes in answers if slot_bytes is not None), default=0)
+    if memory.segment is None or unavailable:
+        return None, unavailable
+    return SharedCollectives(memory.segment, slot_bytes), ""
 
 
 class SharedMemory(_ThroughSharedMemory):

@@ -63,14 +63,18 @@ class SharedCollectives:
     Args:
         segment: of all ranks.
         slot_bytes: how much of a slot to use: messages are cut by it, and so are shards.
+
+    Attributes:
+        segment, slot_bytes: as given.
+        rank: this rank's number in the segment.
     """
 
     def __init__(self, segment: Segment, slot_bytes: int) -> None:
         communicator = segment.communicator
-        self._segment = segment
+        self.segment = segment
         self._communicator = communicator
-        self._rank = communicator.rank
-        self._slot_bytes = slot_bytes
+        self.rank = communicator.rank
+        self.slot_bytes = slot_bytes
         self._room_bytes = slot_bytes * communicator.size
         self._num_pieces = min(communicator.size, segment.num_cpus)
         self._turns_from_bytes = max(TURN_BYTES, (self._num_pieces - 2) * WAIT_BYTES)
@@ -89,7 +93,7 @@ class SharedCollectives:
             self._run_in_turns(flat, reduction)
         elif size > 2 and size * flat.nbytes > EVERYWHERE_BYTES:
             self._run(ALLREDUCE, flat, flat, reduction)
-        elif flat.nbytes > self._slot_bytes:
+        elif flat.nbytes > self.slot_bytes:
             self._run(ALLREDUCE_EVERYWHERE, flat, flat, reduction)
         else:
             self._run_small(flat, reduction)
@@ -104,71 +108,71 @@ class SharedCollectives:
 
     def reduce_to_first(self, flat: torch.Tensor, reduction: int) -> None:
         """Reduce in place on the first rank; the others' stay as they are."""
-        self._run(REDUCE_TO_FIRST[self._rank != 0], flat, flat, reduction)
+        self._run(REDUCE_TO_FIRST[self.rank != 0], flat, flat, reduction)
 
     def broadcast_from_first(self, flat: torch.Tensor) -> None:
         """Copy the first rank's to all."""
-        self._run(BROADCAST_FROM_FIRST[self._rank != 0], flat, flat, 0)
+        self._run(BROADCAST_FROM_FIRST[self.rank != 0], flat, flat, 0)
 
     def give_up(self) -> None:
         """After an error: end the waits of all ranks. The segment is of no use afterwards."""
-        self._segment.give_up()
+        self.segment.give_up()
 
     def shard_elements(self, num_elements: int, itemsize: int) -> int:
         """Elements of this rank's shard; the same for the same rank of other nodes, with the same slots."""
-        return sum(slice_.piece_length(self._rank) for slice_ in self._cut(num_elements, itemsize))
+        return sum(slice_.piece_length(self.rank) for slice_ in self._cut(num_elements, itemsize))
 
     def _run(self, plan: Plan, flat: torch.Tensor, shard: torch.Tensor, reduction: int) -> None:
         num_elements, itemsize = flat.numel(), flat.itemsize
-        slots, rank = self._segment.slots(flat.dtype), self._rank
-        planned = self._stages(plan, num_elements, itemsize, self._segment.next_buffer)
+        slots, rank = self.segment.slots(flat.dtype), self.rank
+        planned = self._stages(plan, num_elements, itemsize, self.segment.next_buffer)
         for stage in planned:
-            self._wait_for(stage.awaits)
+            self.wait_for(stage.awaits)
             if stage.steps:
                 self._work_in_slots(flat, shard, slots, rank, stage.steps, reduction)
-            self._tell(stage.tells)
-        self._segment.use_buffers(len(self._cut(num_elements, itemsize)))
+            self.tell(stage.tells)
+        self.segment.use_buffers(len(self._cut(num_elements, itemsize)))
 
     def _run_in_turns(self, flat: torch.Tensor, reduction: int) -> None:
-        rooms = self._segment.rooms(flat.dtype)
-        planned, num_slices = self._turns(flat.numel(), flat.itemsize, self._segment.next_buffer)
+        rooms = self.segment.rooms(flat.dtype)
+        planned, num_slices = self._turns(flat.numel(), flat.itemsize, self.segment.next_buffer)
         for stage in planned:
-            self._wait_for(stage.awaits)
+            self.wait_for(stage.awaits)
             self._work_in_turns(flat, rooms, stage.steps, reduction)
-            self._tell(stage.tells)
-        self._segment.use_buffers(num_slices)
+            self.tell(stage.tells)
+        self.segment.use_buffers(num_slices)
 
     def _run_small(self, flat: torch.Tensor, reduction: int) -> None:
         """``ALLREDUCE_EVERYWHERE`` of one slice, with less overhead."""
-        segment, num_bytes = self._segment, flat.nbytes
+        segment, num_bytes = self.segment, flat.nbytes
         given = segment.beginnings(flat.numel(), flat.dtype, segment.next_buffer)
         if num_bytes <= HOLD_BYTES:
-            ctypes.memmove(given[self._rank].data_ptr(), flat.data_ptr(), num_bytes)
+            ctypes.memmove(given[self.rank].data_ptr(), flat.data_ptr(), num_bytes)
         else:
-            given[self._rank].copy_(flat)
-        self._tell(self._peers)
-        self._wait_for(self._peers)
-        self._combine_all(flat, given, self._rank, reduction)
+            given[self.rank].copy_(flat)
+        self.tell(self._peers)
+        self.wait_for(self._peers)
+        self._combine_all(flat, given, self.rank, reduction)
         segment.use_buffers(1)
 
     def _cut_anew(self, num_elements: int, itemsize: int) -> list[Slice]:
-        return slices(num_elements, itemsize, self._slot_bytes, self._communicator.size)
+        return slices(num_elements, itemsize, self.slot_bytes, self._communicator.size)
 
     def _stages_anew(self, plan: Plan, num_elements: int, itemsize: int, first_buffer: int) -> list[Stage]:
         cut = self._cut(num_elements, itemsize)
-        return stages(plan, cut, self._rank, self._communicator.size, first_buffer)
+        return stages(plan, cut, self.rank, self._communicator.size, first_buffer)
 
     def _turns_anew(self, num_elements: int, itemsize: int, first_buffer: int) -> tuple[list[Stage], int]:
         cut = slices(num_elements, itemsize, self._room_bytes, self._num_pieces)
-        planned = turns(cut, self._rank, self._communicator.size, self._num_pieces, first_buffer)
+        planned = turns(cut, self.rank, self._communicator.size, self._num_pieces, first_buffer)
         return planned, len(cut)
 
-    def _tell(self, ranks: Sequence[int]) -> None:
+    def tell(self, ranks: Sequence[int]) -> None:
         """What was written before is seen by these ranks when they have waited for this one."""
         for peer in ranks:
-            self._segment.semaphore(peer, self._rank).post()
+            self.segment.semaphore(peer, self.rank).post()
 
-    def _wait_for(self, ranks: Sequence[int]) -> None:
+    def wait_for(self, ranks: Sequence[int]) -> None:
         """Return when each of these ranks has told this one, as often as it was waited for.
 
         Raises:
@@ -176,16 +180,16 @@ class SharedCollectives:
         """
         for peer in ranks:
             self._wait_for_one(peer)
-        if ranks and self._segment.gave_up:
+        if ranks and self.segment.gave_up:
             raise RuntimeError("a rank failed, or was aborted")
 
     def _wait_for_one(self, peer: int) -> None:
-        semaphore = self._segment.semaphore(self._rank, peer)
+        semaphore = self.segment.semaphore(self.rank, peer)
         timeout_s = self._communicator.timeout.total_seconds()
         for look_s in _looks(timeout_s):
             if semaphore.wait(look_s, spin_s=SPIN_S):
                 return
-            if not self._segment.is_alive(peer) and not semaphore.wait(0.0):
+            if not self.segment.is_alive(peer) and not semaphore.wait(0.0):
                 raise RuntimeError(f"the process of rank {peer} has ended")
         raise RuntimeError(f"rank {peer} did not come within {format_seconds(timeout_s)}")
 

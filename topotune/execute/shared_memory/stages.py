@@ -64,7 +64,8 @@ BLOCK_BYTES: Final = 128 << 10
 """``finish`` writes a result twice; of this size the second time finds it in any processor's cache."""
 
 
-def _combine(first: Tensor, second: Tensor, out: Tensor, reduction: int) -> None:
+def combine(first: Tensor, second: Tensor, out: Tensor, reduction: int) -> None:
+    """Out <- first (reduction) second; also for other functions that TorchScript compiles."""
     if reduction == 0:
         torch.add(first, second, out=out)
     elif reduction == 1:
@@ -83,9 +84,9 @@ def _combine_all(flat: Tensor, given: List[Tensor], rank: int, reduction: int) -
     second = given[1]
     if rank == 1:
         second = flat
-    _combine(first, second, flat, reduction)
+    combine(first, second, flat, reduction)
     for other in range(2, len(given)):
-        _combine(flat, given[other], flat, reduction)
+        combine(flat, given[other], flat, reduction)
 
 
 def _work_in_slots(
@@ -123,7 +124,7 @@ def _work_in_slots(
                 second = own
                 if other != rank:
                     second = buffer[other].narrow(0, own_at, length)
-                _combine(first, second, out, reduction)
+                combine(first, second, out, reduction)
                 first = out
         elif code == 2:
             given = [slot.narrow(0, 0, length) for slot in buffer]
@@ -162,14 +163,14 @@ def _work_in_turns(
         if code == 8:
             shared.copy_(own)
         elif code == 9:
-            _combine(shared, own, shared, reduction)
+            combine(shared, own, shared, reduction)
         elif code == 10:
             block = 131072 // flat.element_size()
             done = 0
             while done < end - begin:
                 part = min(block, end - begin - done)
                 result = shared.narrow(0, done, part)
-                _combine(result, own.narrow(0, done, part), result, reduction)
+                combine(result, own.narrow(0, done, part), result, reduction)
                 own.narrow(0, done, part).copy_(result)
                 done += part
         else:

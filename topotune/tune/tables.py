@@ -1,0 +1,363 @@
+"""The tables beside the world's allreduce: other collectives, and groups of a job's mesh.
+
+Theory of operation. A table is tuned as the world's allreduce is, by the same phases and the same rules, only
+that every rank measures on the group that it is in. All groups of a set exchange at the same time, as they do
+in a job whose groups carry the same step; a sample is the time from the common start to the last end on any
+rank of any group, so what they take from each other is in it, and the slowest group decides. One table then
+holds for all shapes of the set.
+
+Rank 0 drives: a command to a table goes as part of a command to the world's station. Each table has a share
+of the run's budget, one after the other.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from topotune.errors import WrongResultError
+from topotune.execute import Communicator
+from topotune.execute.check import check_parts_exact
+from topotune.execute.communicator import end_waits
+from topotune.links.model import LinkModel
+from topotune.links.placement import placement_of
+from topotune.plan import Certificate, Group, GroupShape, Plan
+from topotune.plan.model import Collective
+from topotune.schedule.candidates import candidates
+from topotune.schedule.part_candidates import part_candidates
+from topotune.simulate.parts import predict_parts
+from topotune.train import ProcessGroupTopotune
+from topotune.train.agreement import shape_of
+from topotune.tune.arrangement import Arrangement
+from topotune.tune.calls import Calls
+from topotune.tune.confirm import ELEMENT_BYTES
+from topotune.tune.decide import Limit
+from topotune.tune.mesh import GroupSet, read_groups
+from topotune.tune.options import TuneOptions
+from topotune.tune.pipeline import Choice, choose_rows
+from topotune.tune.progress import OnProgress
+from topotune.tune.sampling import Sampling
+from topotune.tune.timing import Station, TorchBench
+from topotune.tune.trial import DEFAULT, DEFAULTS, PLANNED, Candidate, Condition
+from topotune.tune.workload import python_until_done
+from topotune.tune.world import TIMEOUT, WAIT_LIMIT, World
+from topotune.units import format_bytes
+
+_NO_BOUND: Final = Limit(no_bound_reason="no bound was computed for this collective")
+_SEVERAL: Final = Limit(no_bound_reason="several groups exchange at the same time")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """One table to be tuned.
+
+    Attributes:
+        collective: that it is for.
+        set: the groups that exchange at the same time; one group of all ranks is the world.
+        shapes: of the groups, each once; the world's first where it is among them.
+        station: this rank's.
+    """
+
+    collective: Collective
+    set: GroupSet
+    shapes: tuple[GroupShape, ...]
+    station: "TableStation"
+
+    @property
+    def is_of_world(self) -> bool:
+        """Whether its one group is the world."""
+        return len(self.set.groups) == 1
+
+
+class TableStation(Station):
+    """One rank's part in the measurements of a table.
+
+    Args:
+        main: the world's station, whose clock is used.
+        world: all ranks.
+        own: this rank's group, with a raw one of the same ranks, and a private communicator of them.
+        groups: the ranks of each group of the set.
+        collective: what is timed.
+    """
+
+    def __init__(
+        self,
+        main: Station,
+        world: World,
+        own: tuple[ProcessGroupTopotune, dist.ProcessGroup, Communicator],
+        groups: Sequence[Sequence[int]],
+        collective: Collective,
+    ) -> None:
+        planned, raw, private = own
+        nodes, fresh_raw = world.nodes.node_of_rank, partial(world.fresh_raw, groups)
+        super().__init__(planned, raw, world.private, nodes, fresh_raw)
+        self.clock = main.clock
+        self._private = private
+        self._collective: Collective = collective
+        self._part = torch.zeros(0)
+
+    def _check(self, arm: Candidate, message_bytes: int, limit_s: float | None) -> dict[str, Any]:
+        if self._collective == "allreduce":
+            found = super()._check(arm, message_bytes, limit_s)
+        else:
+            found = self._check_parts(arm, message_bytes, limit_s)
+        # Every group has checked its own: what is wrong in one is wrong with the candidate.
+        problems = self.messages.gather(found["problem"])
+        return {**found, "problem": next(filter(None, problems), None)}
+
+    def _check_parts(self, arm: Candidate, message_bytes: int, limit_s: float | None) -> dict[str, Any]:
+        before = self._planned.calls[self._collective, arm.algorithm]
+        calls = Calls(self._planned)
+        self._build((arm,), (limit_s,), calls)
+        self._choose(arm, limit_s)
+        calls_s: list[float] = []
+
+        def exchange(whole: torch.Tensor, part: torch.Tensor) -> None:
+            began_s = time.perf_counter()
+            calls.make(arm, limit_s, partial(self._exchange, self._planned, whole, part))
+            calls_s.append(time.perf_counter() - began_s)
+
+        problem = None
+        num_elements = len(self._parts(self._buffer(message_bytes))[1])
+        try:
+            for _ in range(2):
+                check_parts_exact(exchange, self._collective, self._private, num_elements, arm.label)
+        except WrongResultError as error:
+            problem = error.message
+        calls_s += [math.inf] * (2 - len(calls_s))
+        by_rank = self.messages.gather_numbers(*calls_s, *calls.outcome)
+        broken = self._settle(calls, [numbers[-2:] for numbers in by_rank])
+        if broken is not None:
+            return {"problem": None, "call_s": None, "broken": broken[1]}
+        if arm != PLANNED and self._planned.calls[self._collective, arm.algorithm] == before:
+            problem = problem or f"it does not take messages of {format_bytes(message_bytes)}"
+        call_s = min(max(call_s) for call_s in list(zip(*by_rank, strict=True))[:-2])
+        return {"problem": problem, "call_s": None if math.isinf(call_s) else call_s, "broken": None}
+
+    def _choose(self, arm: Candidate, limit_s: float | None) -> None:
+        if arm in DEFAULTS:
+            return
+        override = None if arm == PLANNED else (arm.algorithm, arm.params)
+        self._planned.set_override(self._collective, override)
+        self._planned.call_limit = None if limit_s is None else timedelta(seconds=limit_s)
+
+    def _build_arm(self, arm: Candidate) -> None:
+        self._planned.build_override(self._collective)
+
+    def _call(self, arm: Candidate, tensor: torch.Tensor, condition: Condition, batch: int) -> None:
+        if self._collective == "allreduce":
+            super()._call(arm, tensor, condition, batch)
+            return
+        group = self._group_of(arm)
+        whole, part = self._parts(tensor)
+        if condition == "idle":
+            self._exchange(group, whole, part)
+            return
+        backward = self._prepared(batch) if condition == "backward" else None
+        work = self._exchange(group, whole, part, is_async=True)
+        if backward is not None:
+            backward.run()
+        else:
+            python_until_done(work)
+        work.wait()
+
+    def _exchange(
+        self, group: dist.ProcessGroup, whole: torch.Tensor, part: torch.Tensor, *, is_async: bool = False
+    ) -> Any:
+        if self._collective == "reduce_scatter":
+            return dist.reduce_scatter_single(part, whole, group=group, async_op=is_async)
+        return dist.all_gather_single(whole, part, group=group, async_op=is_async)
+
+    def _buffer(self, message_bytes: int) -> torch.Tensor:
+        """A message has an element for every rank at least."""
+        return super()._buffer(max(message_bytes, self._planned.size() * ELEMENT_BYTES))
+
+    def _parts(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """As many whole parts as fit in a message, and room for this rank's."""
+        size = self._planned.size()
+        length = tensor.numel() // size
+        if len(self._part) < length:
+            self._part = torch.empty(length).zero_()
+        return tensor[: length * size], self._part[:length]
+
+
+class _TableBench(TorchBench):
+    """Rank 0's side of a table: commands go through the world's bench, the clock is the table's own."""
+
+    def __init__(self, main: TorchBench, table: Table, key: int) -> None:
+        super().__init__(table.station, started_s=time.perf_counter())
+        self._main = main
+        self._key = key
+
+    def command(self, command: Mapping[str, Any]) -> Any:
+        """Have all ranks carry out a command on the groups of the table."""
+        return self._main.command({"do": "table", "table": self._key, "command": dict(command)})
+
+
+def make_tables(world: World, main: Station, options: TuneOptions) -> tuple[Table, ...]:
+    """The tables that a run has beside the world's allreduce, ready to be measured. Collective.
+
+    Raises:
+        UsageError: the groups are not of these ranks.
+    """
+    everyone = GroupSet(name="world", groups=(tuple(range(world.num_ranks)),))
+    asked = () if options.groups is None else read_groups(options.groups, world.num_ranks)
+    node_of_rank = world.nodes.node_of_rank
+    made: list[Table] = []
+    known: set[tuple[Collective, GroupShape]] = {("allreduce", shape_of(everyone.groups[0], node_of_rank))}
+    if world.num_ranks == 1:
+        return ()
+    for one in (everyone, *asked):
+        shapes = tuple(
+            dict.fromkeys(shape_of(group, [node_of_rank[rank] for rank in group]) for group in one.groups)
+        )
+        wanted = [
+            name for name in options.tuned_collectives if not {(name, shape) for shape in shapes} <= known
+        ]
+        if not wanted:
+            continue
+        own = _join(world, one)
+        for collective in wanted:
+            new = tuple(shape for shape in shapes if (collective, shape) not in known)
+            known.update((collective, shape) for shape in new)
+            station = TableStation(main, world, own, one.groups, collective)
+            made.append(Table(collective=collective, set=one, shapes=new, station=station))
+    main.serve("table", lambda command: made[command["table"]].station.do(command["command"]))
+    return tuple(made)
+
+
+def _join(world: World, one: GroupSet) -> tuple[ProcessGroupTopotune, dist.ProcessGroup, Communicator]:
+    """This rank's group of the set, a raw one, and a private one. Collective over all ranks."""
+    if len(one.groups) == 1:
+        return world.planned, world.raw, world.private
+    groups = [dist.new_group(list(ranks), backend="topotune", timeout=TIMEOUT) for ranks in one.groups]
+    planned = next(group for group, ranks in zip(groups, one.groups, strict=True) if world.rank in ranks)
+    raw = world.fresh_raw(one.groups)
+    private = world.private.subgroup(one.group_of(world.rank), f"table {one.name}")
+    assert isinstance(planned, ProcessGroupTopotune)
+    assert private is not None
+    planned.wait_limit = WAIT_LIMIT
+    world.watch.on_loss(lambda _loss: planned.stop_planned())
+    world.watch.on_loss(lambda _loss: end_waits(planned.wrapped))
+    return planned, raw, private
+
+
+def table_budget_s(options: TuneOptions, num_tables: int) -> float:
+    """What each table of a run may take, the world's allreduce among them."""
+    return options.budget_s / (num_tables + 1)
+
+
+def tune_tables(
+    tables: Sequence[Table],
+    bench: TorchBench,
+    options: TuneOptions,
+    arrangement: Arrangement,
+    report: Callable[[int], OnProgress],
+) -> list[Choice]:
+    """The rows of each table, one after the other. On rank 0 alone, while the others follow.
+
+    Args:
+        tables: as `make_tables` gives them.
+        bench: of the world.
+        options: of one table: with its share of the budget.
+        arrangement: of the world's ranks.
+        report: gets the number of a table, and gives what is to be told of its progress.
+    """
+    return [
+        choose_rows(
+            Sampling(bench=_TableBench(bench, table, key), rng=np.random.default_rng([options.seed, key])),
+            options,
+            _candidates(table, arrangement),
+            predicted_s=_predictor(table, arrangement, options.sizes),
+            limit=_NO_BOUND if table.is_of_world else _SEVERAL,
+            on_progress=report(key),
+        )
+        for key, table in enumerate(tables)
+    ]
+
+
+def with_tables(
+    plan: Plan, tables: Sequence[Table], choices: Sequence[Choice], arrangement: Arrangement
+) -> Plan:
+    """The plan with these tables beside the world's allreduce."""
+    groups = {group.shape: group for group in plan.groups}
+    warnings, order = list(plan.warnings), plan.rank_order
+    certificates = [plan.certificate]
+    for table, choice in zip(tables, choices, strict=True):
+        for shape in table.shapes:
+            groups[shape] = replace(groups.get(shape, Group(shape=shape)), **{table.collective: choice.rows})
+        certificates.append(choice.certificate)
+        name = "world" if table.is_of_world else table.set.name
+        warnings += [f"{table.collective}, {name}: {warning}" for warning in choice.warnings]
+        if table.is_of_world and any(row.algorithm != DEFAULT.algorithm for row in choice.rows):
+            order = arrangement.rank_order
+    return replace(
+        plan,
+        groups=tuple(groups.values()),
+        certificate=_joined(certificates),
+        rank_order=order,
+        warnings=tuple(warnings),
+    )
+
+
+def _joined(certificates: Sequence[Certificate]) -> Certificate:
+    """One for all tables: comparisons add up; the false wins are those of the world's allreduce."""
+    first = certificates[0]
+    return replace(
+        first,
+        method=f"{first.method}; {len(certificates)} tables, each corrected for its own comparisons; the "
+        "false-win rate is that of the world's allreduce",
+        num_comparisons=sum(one.num_comparisons for one in certificates),
+    )
+
+
+def _model(table: Table, arrangement: Arrangement) -> LinkModel | None:
+    """What links cost inside the group that rank 0 is in, with what the others of its set take."""
+    if table.is_of_world:
+        return arrangement.by_position
+    whole = arrangement.as_numbered
+    groups = table.set.groups
+    return None if whole is None else whole.among(groups[0], num_alike=len(groups))
+
+
+def _candidates(table: Table, arrangement: Arrangement) -> list[Candidate]:
+    model = _model(table, arrangement)
+    if model is None:
+        return []
+    placement = arrangement.placement if table.is_of_world else placement_of(model)
+    if table.collective == "allreduce":
+        named = candidates(placement)
+    else:
+        named = part_candidates(placement, table.collective)
+    return [Candidate.of(algorithm, params) for algorithm, params in named]
+
+
+def _predictor(
+    table: Table, arrangement: Arrangement, sizes: Sequence[int]
+) -> Callable[[Candidate, int], float]:
+    collective = table.collective
+    by_position = _model(table, arrangement)
+    as_numbered = arrangement.as_numbered if table.is_of_world else by_position
+    if collective == "allreduce":
+        return replace(arrangement, as_numbered=as_numbered, by_position=by_position).predictor(sizes)
+    curves: dict[Candidate, dict[int, float]] = {}
+
+    def predicted_s(candidate: Candidate, message_bytes: int) -> float:
+        model = as_numbered if candidate == DEFAULT else by_position
+        if model is None:
+            return 0.0
+        curve = curves.setdefault(candidate, {})
+        if message_bytes not in curve:
+            asked = sorted({*sizes, message_bytes})
+            times_s = predict_parts(collective, candidate.algorithm, candidate.params, model, asked)
+            curve.update(zip(asked, times_s.tolist(), strict=True))
+        return curve[message_bytes]
+
+    return predicted_s
