@@ -43,7 +43,7 @@ def test_servers_that_take_pieces_of_all_at_once_come_near_the_optimum():
 
 
 def test_shares_that_have_no_small_fraction_are_rounded():
-    params = server_params(star([1_000_003, 999_983, 1_000_033, 999_979]))
+    params = server_params(star([10_000_019, 9_999_991, 10_000_079, 9_999_973]))
     assert sum(params["shares"]) == pytest.approx(2**10, abs=2)
     assert verify(build("parameter_server", params, 4)) == ()
 

@@ -20,7 +20,7 @@ def test_a_torus_is_bound_by_the_links_of_a_rank(sides, links):
     [
         ((25e9, 50e9, 50e9), "the link of each rank, 25 GB/s"),
         ((100e9, 50e9, 10e9), "the links between groups, 80 GB/s out of each"),
-        ((100e9, 10e9, 100e9), "the links between routers, 230 GB/s out of each"),
+        ((1e12, 10e9, 15e9), "the links between routers, 60 GB/s out of each"),
     ],
 )
 def test_a_dragonfly_is_bound_by_ranks_routers_or_groups(rates, text):
