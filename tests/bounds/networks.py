@@ -43,7 +43,7 @@ def star(rates):
     return net.graph()
 
 
-def switched_boxes(num_boxes, gpus, gpu_rate, nic_rate, *, rails=1, gpus_per_nic=1):
+def switched_boxes(num_boxes, gpus, gpu_rate, nic_rate, *, rails=1, gpus_per_nic=1, to_nic=None):
     """GPUs on one switch a box; NICs of ``gpus_per_nic`` GPUs each on ``rails`` fabric switches."""
     net = Net()
     for box in range(num_boxes):
@@ -55,22 +55,27 @@ def switched_boxes(num_boxes, gpus, gpu_rate, nic_rate, *, rails=1, gpus_per_nic
                 net.join(name, f"rail{gpu % rails}", nic_rate)
             elif num_boxes > 1:
                 nic = f"b{box}nic{gpu // gpus_per_nic}"
-                net.join(name, nic, nic_rate)
+                net.join(name, nic, to_nic or nic_rate)
                 if gpu % gpus_per_nic == 0:
                     net.join(nic, f"rail{gpu // gpus_per_nic % rails}", nic_rate)
     return net.graph()
 
 
-def meshed_boxes(lanes, unit, *, num_boxes=1, subset=None, nic_rate=0):
-    """Directly linked GPUs; each also on one fabric switch if there are several boxes."""
+def meshed_boxes(lanes, unit, *, num_boxes=1, subset=None, nic_rate=0, gpus_per_nic=1):
+    """Directly linked GPUs; each also on one fabric switch, or so many on a NIC, if boxes are several."""
     net = Net()
     links = list(_lanes(lanes))
     gpus = sorted({gpu for a, b, _ in links for gpu in (a, b)} & (subset or set(range(64))))
     for box in range(num_boxes):
         for gpu in gpus:
             net.compute.append(f"b{box}g{gpu}")
-            if num_boxes > 1:
+            if num_boxes > 1 and gpus_per_nic == 1:
                 net.join(f"b{box}g{gpu}", "ib", nic_rate)
+            elif num_boxes > 1:
+                nic = f"b{box}nic{gpu // gpus_per_nic}"
+                net.join(f"b{box}g{gpu}", nic, nic_rate)
+                if gpu % gpus_per_nic == 0:
+                    net.join(nic, "ib", nic_rate)
         for a, b, width in links:
             if a in gpus and b in gpus:
                 net.join(f"b{box}g{a}", f"b{box}g{b}", unit * width)
@@ -97,6 +102,40 @@ def racks(num_racks, hosts_per_rack, host_rate, uplink_rate):
         for host in range(hosts_per_rack):
             net.compute.append(f"r{rack}h{host}")
             net.join(f"r{rack}h{host}", f"rack{rack}", host_rate)
+    return net.graph()
+
+
+def full_mesh(gpus, rate):
+    """Every GPU linked to every other."""
+    net = Net()
+    net.compute = [f"g{gpu}" for gpu in range(gpus)]
+    for a in range(gpus):
+        for b in range(a):
+            net.join(f"g{a}", f"g{b}", rate)
+    return net.graph()
+
+
+def dgx2_of_te_ccl():
+    """Two boxes of 16 GPUs on a switch; every odd GPU sends to the even one of its pair in the other box."""
+    net = Net()
+    for box in range(2):
+        for gpu in range(16):
+            net.compute.append(f"b{box}g{gpu}")
+            net.join(f"b{box}g{gpu}", f"b{box}nvs", 250)
+            if gpu % 2:
+                net.capacities[f"b{box}g{gpu}", f"b{1 - box}g{gpu - 1}"] = 25
+    return net.graph()
+
+
+def pcie_box():
+    """Eight GPUs, two below each of four PCI switches, two of these on each of two sockets."""
+    net = Net()
+    for gpu in range(8):
+        net.compute.append(f"g{gpu}")
+        net.join(f"g{gpu}", f"plx{gpu // 2}", 12)
+    for switch in range(4):
+        net.join(f"plx{switch}", f"socket{switch // 2}", 12)
+    net.join("socket0", "socket1", 10)
     return net.graph()
 
 

@@ -34,6 +34,47 @@ OPTIMA = [
     pytest.param(
         networks.meshed_boxes(networks.MI250, 50, num_boxes=2, nic_rate=16), 1, "354.13", id="MI250 2x16"
     ),
+    pytest.param(networks.switched_boxes(16, 8, 300, 25, rails=2), 1, "213.33", id="DGX A100 16x8"),
+    pytest.param(networks.switched_boxes(2, 8, 300, 25), 1, "346.67", id="DGX A100 2x8, 1 switch"),
+    pytest.param(networks.switched_boxes(8, 8, 600, 25, gpus_per_nic=2), 2, "57.14", id="p4d 8x8"),
+    pytest.param(networks.switched_boxes(2, 8, 450, 50), 1, "533.3", id="DGX H100 2x8"),
+    pytest.param(networks.switched_boxes(8, 8, 450, 50), 1, "457.1", id="DGX H100 8x8"),
+    pytest.param(networks.switched_boxes(1, 8, 900, 0), 1, "1028.6", id="B200 1x8"),
+    pytest.param(networks.switched_boxes(2, 8, 900, 50), 1, "800.0", id="B200 2x8"),
+    pytest.param(networks.switched_boxes(2, 8, 900, 100), 1, "1066.7", id="B300 2x8"),
+    pytest.param(networks.switched_boxes(4, 8, 900, 100), 1, "1032.3", id="B300 4x8"),
+    pytest.param(
+        networks.switched_boxes(2, 16, 250, 25, gpus_per_nic=2, to_nic=1000),
+        2,
+        "200.0",
+        id="DGX-2-like 2x16, adapters within reach",
+    ),
+    pytest.param(networks.switched_boxes(4, 16, 250, 25, gpus_per_nic=2), 2, "133.3", id="DGX-2-like 4x16"),
+    pytest.param(networks.dgx2_of_te_ccl(), 2, "129.03", id="TE-CCL DGX-2 2x16"),
+    pytest.param(
+        networks.meshed_boxes(networks.MI250, 50, num_boxes=4, nic_rate=16), 1, "341.33", id="MI250 4x16"
+    ),
+    pytest.param(
+        networks.meshed_boxes(networks.MI250, 50, num_boxes=2, nic_rate=16, subset=set(range(8))),
+        1,
+        "208.0",
+        id="MI250 2x8",
+    ),
+    pytest.param(
+        networks.meshed_boxes(networks.MI250, 50, num_boxes=2, nic_rate=25, gpus_per_nic=2),
+        1,
+        "346.67",
+        id="MI250 2x16, an adapter for two",
+    ),
+    pytest.param(networks.full_mesh(8, 64), 1, "512.0", id="MI300X 8"),
+    pytest.param(networks.full_mesh(4, 64), 1, "256.0", id="MI300X 4"),
+    pytest.param(networks.full_mesh(2, 64), 1, "128.0", id="MI300X 2"),
+    pytest.param(
+        networks.meshed_boxes(networks.DGX1V, 25, subset={0, 1, 2, 3}), 1, "133.3", id="DGX-1V {0,1,2,3}"
+    ),
+    pytest.param(networks.grid(8, 8, 25, wrap=True), 1, "101.6", id="torus 8x8"),
+    pytest.param(networks.pcie_box(), 1, "13.71", id="8 GPUs on PCI Express"),
+    pytest.param(networks.racks(2, 4, 3125, 6250), 1000, "3.57", id="2 racks x 4, 2:1"),
     pytest.param(networks.grid(4, 4, 25, wrap=True), 1, "106.7", id="torus 4x4"),
     pytest.param(networks.grid(4, 4, 25), 1, "53.3", id="mesh 4x4"),
     pytest.param(networks.racks(2, 4, 3125, 12500), 1000, "3.57", id="2 racks x 4, 1:1"),

@@ -100,6 +100,12 @@ def algorithms(num_ranks):
         st.lists(st.integers(0, num_ranks - 1), min_size=1, unique=True).map(
             lambda servers: ("parameter_server", {"servers": servers})
         ),
+        st.lists(st.integers(1, 9), min_size=num_ranks, max_size=num_ranks).map(
+            lambda shares: ("parameter_server", {"shares": shares})
+        ),
+        st.just(("blueconnect", {"factors": [num_ranks]}))
+        if num_ranks > 1
+        else st.just(("parameter_server", {"servers": [0]})),
         st.fixed_dictionaries({}, optional={"channels": st.integers(1, 8), "pieces": pieces}).map(
             lambda params: ("ring", params)
         ),

@@ -42,7 +42,7 @@ EVIDENCE = (*TABLE, 1, "evidence")
 HARD = ("fingerprint", "hard")
 ALLREDUCE = (
     "default, ring, double_binary_tree, recursive_doubling, halving_doubling, swing, bine, torus, "
-    "parameter_server, hierarchical, forest, "
+    "parameter_server, hierarchical, blueconnect, forest, "
     "native_allreduce, native_reduce_broadcast, native_reduce_scatter_allgather, native_allgather_reduce, "
     "native_hierarchical, shm, shm_hierarchical, nccl"
 )

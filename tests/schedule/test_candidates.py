@@ -92,7 +92,7 @@ def test_numa_of_rank_is_known_of_all_ranks_or_not_at_all():
         Placement(node_of_rank=(0, 0), numa_of_rank=(0,))
 
 
-@pytest.mark.parametrize(("num_nodes", "most"), [(4, 80), (64, 100), (1024, 100)])
+@pytest.mark.parametrize(("num_nodes", "most"), [(4, 88), (64, 108), (1024, 108)])
 def test_however_many_nodes_the_candidates_are_as_few(num_nodes, most):
     ranks = range(8 * num_nodes)
     racks = tuple(tuple(range(first, first + 16)) for first in ranks[::16])

@@ -81,7 +81,7 @@ def test_a_schedule_that_is_no_allreduce_is_never_handed_out(monkeypatch):
             {},
             4,
             "'star' is no schedule; there are ring, double_binary_tree, recursive_doubling, halving_doubling,"
-            " swing, bine, torus, parameter_server, hierarchical, forest",
+            " swing, bine, torus, parameter_server, hierarchical, blueconnect, forest",
         ),
         ("ring", {"speed": 1}, 4, "ring takes no param 'speed'; it takes channels, pieces"),
         ("halving_doubling", {"pieces": 1}, 4, "halving_doubling takes no param 'pieces'; it takes none"),

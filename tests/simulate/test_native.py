@@ -19,6 +19,7 @@ PARAMS = {
     "native_hierarchical": {"groups": [[0, 1], [2, 3]]},
     "shm_hierarchical": {"groups": [[0, 1], [2, 3]]},
     "torus": {"rows": 2},
+    "blueconnect": {"factors": [2, 2], "order": [1, 0]},
     "forest": {"weights": [1, 2], "down": [[-1, 0, 1, 2], [1, -1, 1, 1]]},
 }
 M = np.asarray(SIZES)

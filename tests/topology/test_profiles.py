@@ -46,7 +46,8 @@ def objects(document):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_part_with_figures_says_its_source(name):
     document = json.loads((FOLDER / f"{name}.json").read_bytes())
-    parts = [document[part] for part in ("gpu", "nic", "nvlinks", "layout", "marks") if document.get(part)]
+    named = ("gpu", "cpu", "nic", "nvlinks", "layout", "marks")
+    parts = [document[part] for part in named if document.get(part)]
     parts += [*document.get("thresholds", []), *document.get("allreduce", [])]
     assert all(part["source"].strip() for part in parts)
 

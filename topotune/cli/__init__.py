@@ -21,7 +21,7 @@ from topotune.errors import RankFailedError, TopotuneError, UsageError
 from topotune.report.columns import shown_on
 
 # Each registers its verbs, in the order of --help.
-for _verbs in ("files", "exports", "links", "limits", "plans", "steps", "report", "labs"):
+for _verbs in ("files", "exports", "links", "optimum", "simulate", "plans", "steps", "report", "labs"):
     importlib.import_module(f"topotune.cli.{_verbs}")
 
 

@@ -154,3 +154,12 @@ def _racks(model: LinkModel) -> tuple[Partition, ...]:
     if not several:
         return ()
     return (coarse,) if fine == coarse else (fine, coarse)
+
+
+def nest(fine: Partition, coarse: Partition) -> tuple[Partition, ...]:
+    """The groups of the finer partition, in those of the coarser one."""
+    outer_of_rank = {rank: number for number, group in enumerate(coarse) for rank in group}
+    outer: list[list[tuple[int, ...]]] = [[] for _ in coarse]
+    for group in fine:
+        outer[outer_of_rank[group[0]]].append(group)
+    return tuple(map(tuple, outer))

@@ -4,6 +4,7 @@ A plan read inside a training job must be refused before anything is built from 
 and not beside the generators; tests hold `topotune.schedule.catalog` to them.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ SCHEDULE_ALGORITHMS: Final = (
     "torus",
     "parameter_server",
     "hierarchical",
+    "blueconnect",
     "forest",
 )
 NATIVE_ALGORITHMS: Final = (
@@ -61,6 +63,7 @@ OF_THE_BACKEND: Final = (DEFAULT, NCCL)
 MAX_CHANNELS: Final = 64
 MAX_TREES: Final = 1024
 MAX_WEIGHT: Final = 2**20
+MAX_LEVELS: Final = 12
 MAX_PIECES: Final = 1024
 MAX_SCHEDULE_RANKS: Final = 512
 """Most ranks that a job builds a schedule for: every rank does so by itself, before training."""
@@ -114,6 +117,14 @@ def check_params(
         problem = _forest_problem(params)
         if problem:
             return problem
+    if "shares" in params:
+        num_servers = len(params.get("servers", range(num_ranks)))
+        if len(params["shares"]) != num_servers:
+            return f"parameter_server has {len(params['shares'])} shares for {num_servers} servers"
+    if algorithm == "blueconnect":
+        problem = _levels_problem(params, num_ranks)
+        if problem:
+            return problem
     if "groups" in params:
         problem = _grouping_problem(algorithm, params)
         if problem:
@@ -163,6 +174,17 @@ def _servers(value: Any, num_ranks: int) -> str | None:
         if type(rank) is not int or not 0 <= rank < num_ranks:
             return f" names {shown(rank)}, not a rank from 0 to {num_ranks - 1}"
     return None if len(set(value)) == len(value) else f" is {shown(value)}, which names a rank twice"
+
+
+def _numbers(least: int) -> Callable[[Any, int], str | None]:
+    def rule(value: Any, num_ranks: int) -> str | None:
+        if not isinstance(value, list) or not 1 <= len(value) <= MAX_LEVELS:
+            return f" is {shown(value)}, not a list of 1 to {MAX_LEVELS} whole numbers"
+        if any(type(one) is not int or not least <= one <= num_ranks for one in value):
+            return f" is {shown(value)}, not of whole numbers from {least} to {num_ranks}"
+        return None
+
+    return rule
 
 
 def _weights(value: Any, num_ranks: int) -> str | None:
@@ -217,8 +239,9 @@ _RULES: Final[Mapping[str, Mapping[str, Callable[[Any, int], str | None]]]] = {
     "swing": {},
     "bine": {},
     "torus": {"rows": _rows},
-    "parameter_server": {"servers": _servers},
+    "parameter_server": {"servers": _servers, "shares": _weights, "pieces": _PIECES},
     "hierarchical": {"groups": _groups(3), "across": _one_of(ACROSS), "pieces": _PIECES},
+    "blueconnect": {"factors": _numbers(2), "order": _numbers(0), "pieces": _PIECES},
     "forest": {"weights": _weights, "down": _trees, "up": _trees, "pieces": _PIECES},
     "native_allreduce": {},
     "native_reduce_broadcast": {},
@@ -238,7 +261,7 @@ _PART_RULES: Final[Mapping[str, Mapping[str, Callable[[Any, int], str | None]]]]
     "shm_hierarchical": {"groups": _groups(2)},
     NCCL: _RULES[NCCL],
 }
-_NEEDED: Final = frozenset({"groups", "rows", "weights", "down", "algo", "proto"})
+_NEEDED: Final = frozenset({"groups", "rows", "factors", "weights", "down", "algo", "proto"})
 ALLOWED_PARAMS: Final[Mapping[str, tuple[str, ...]]] = {name: tuple(rules) for name, rules in _RULES.items()}
 """Algorithm → the names of its parameters, as an allreduce."""
 
@@ -279,6 +302,16 @@ def _grouping_problem(algorithm: str, params: Mapping[str, Any]) -> str | None:
     return None
 
 
+def _levels_problem(params: Mapping[str, Any], num_ranks: int) -> str | None:
+    """Whether well-formed factors make up the ranks, and an order names each of them once, in words."""
+    factors = params["factors"]
+    if math.prod(factors) != num_ranks:
+        return f"factors {shown(factors)} make up {math.prod(factors)} ranks, not {num_ranks}"
+    if sorted(params.get("order", range(len(factors)))) != list(range(len(factors))):
+        return f"order is {shown(params['order'])}, which does not name each of {len(factors)} levels once"
+    return None
+
+
 def _forest_problem(params: Mapping[str, Any]) -> str | None:
     """What the well-formed parts of a forest contradict each other in, in words."""
     down, up = params["down"], params.get("up", params["down"])
@@ -312,7 +345,9 @@ def _num_transfers(algorithm: str, params: Mapping[str, Any], num_ranks: int) ->
     if algorithm == "forest":
         return int(2 * (num_ranks - 1) * len(params["weights"]) * pieces)
     if algorithm == "parameter_server":
-        return int(2 * (num_ranks - 1) * len(params.get("servers", range(num_ranks))))
+        return int(2 * (num_ranks - 1) * len(params.get("servers", range(num_ranks))) * pieces)
+    if algorithm == "blueconnect":
+        return int(2 * (num_ranks - 1) * num_ranks * pieces)
     if algorithm in ("swing", "torus"):
         return int(4 * (num_ranks - 1) * num_ranks)
     if algorithm == "halving_doubling":

@@ -63,6 +63,8 @@ def _facts(profile: MachineProfile) -> Iterator[tuple[str, str, str]]:
     slot = f", PCI Express {gpu.pcie.gt_per_s:g} GT/s x{gpu.pcie.width}" if gpu.pcie else ""
     memory = f"{gpu.memory_bytes / 1e9:g} GB"
     yield "GPUs", f"{profile.num_gpus} × {gpu.models[0]}{of_each}, {memory}{slot}", gpu.source
+    if profile.cpu is not None:
+        yield "CPUs", profile.cpu.model, profile.cpu.source
     if profile.nvlinks is not None:
         links = profile.nvlinks
         counts = "/".join(map(str, sorted(set(profile.nvlinks_per_gpu), reverse=True)))

@@ -6,14 +6,15 @@ Ranks are numbered by position here: where a rank order is in use, it has been a
 import hashlib
 import math
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Final
 
 import numpy as np
 
-from topotune.links.placement import Partition, Placement
+from topotune.links.placement import Partition, Placement, nest
 from topotune.plan.algorithms import MAX_SCHEDULE_RANKS, MAX_TRANSFERS, check_params
 from topotune.plan.grouping import ACROSS, Nested
+from topotune.schedule.blueconnect import factorisations
 from topotune.schedule.catalog import build
 from topotune.schedule.hierarchical import as_lists
 from topotune.schedule.model import Params, Schedule
@@ -24,6 +25,9 @@ TREE_PIECES: Final = (1, 2, 4, 8, 16)
 HIERARCHICAL_PIECES: Final = (1, 2, 4)
 THREE_LEVEL_PIECES: Final = (1, 2, 4, 8)
 """Two levels overlap two stages, three levels three: what fills and drains them is a larger share."""
+
+MOST_FACTORISATIONS: Final = 8
+"""Orders of levels that are offered, those of few levels first."""
 
 MOST_TRANSFERS: Final = 2**17
 """Longest schedule that is offered cut in pieces or channels: a longer one takes seconds to build, prove and
@@ -105,6 +109,9 @@ def _grid(placement: Placement) -> Iterator[Named]:
             is_flat = all(len(outer) == 1 for outer in groups)
             for pieces in HIERARCHICAL_PIECES if is_flat else THREE_LEVEL_PIECES:
                 yield "hierarchical", {"groups": as_lists(groups), "across": across, "pieces": pieces}
+    offered = islice(factorisations(_levels(placement), placement.num_ranks), MOST_FACTORISATIONS)
+    for factors, order in offered:
+        yield "blueconnect", {"factors": factors, "order": order}
 
 
 def _torus_rows(num_ranks: int) -> list[int]:
@@ -145,7 +152,7 @@ def shared_memory_candidates(placement: Placement) -> tuple[Named, ...]:
     if len(nodes) == 1:
         return (("shm", {}),)
     in_racks: list[Named] = [
-        ("shm_hierarchical", {"groups": as_lists(_nest(nodes, racks)), "pieces": pieces})
+        ("shm_hierarchical", {"groups": as_lists(nest(nodes, racks)), "pieces": pieces})
         for racks in placement.racks
         for pieces in THREE_LEVEL_PIECES
     ]
@@ -168,7 +175,7 @@ def groupings(placement: Placement) -> tuple[Nested, ...]:
         return tuple(_flat(blocks) for blocks in _equal_blocks(placement.num_ranks))
     return (
         *(_flat(level) for level in levels),
-        *(_nest(fine, coarse) for fine, coarse in combinations(levels, 2)),
+        *(nest(fine, coarse) for fine, coarse in combinations(levels, 2)),
     )
 
 
@@ -209,15 +216,6 @@ def _equal_blocks(num_ranks: int) -> list[Partition]:
 
 def _flat(level: Partition) -> Nested:
     return tuple((group,) for group in level)
-
-
-def _nest(fine: Partition, coarse: Partition) -> Nested:
-    """The groups of the finer partition in those of the coarser one."""
-    outer_of_rank = {rank: number for number, group in enumerate(coarse) for rank in group}
-    outer: list[list[tuple[int, ...]]] = [[] for _ in coarse]
-    for group in fine:
-        outer[outer_of_rank[group[0]]].append(group)
-    return tuple(map(tuple, outer))
 
 
 def _identity(schedule: Schedule) -> bytes:

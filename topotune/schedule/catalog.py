@@ -7,6 +7,7 @@ from typing import Any, Final
 from topotune.errors import UsageError, WrongResultError
 from topotune.plan.algorithms import MAX_SCHEDULE_RANKS, PART_SCHEDULES, check_params
 from topotune.schedule.assemble import MAX_TRANSFERS, MAX_WRITTEN_RANKS
+from topotune.schedule.blueconnect import blueconnect
 from topotune.schedule.doubling import halving_doubling, recursive_doubling
 from topotune.schedule.forest import forest
 from topotune.schedule.hierarchical import check_groups, hierarchical
@@ -27,8 +28,9 @@ PARAMS_OF_ALGORITHM: Final[dict[str, frozenset[str]]] = {
     "swing": frozenset(),
     "bine": frozenset(),
     "torus": frozenset({"rows"}),
-    "parameter_server": frozenset({"servers"}),
+    "parameter_server": frozenset({"servers", "shares", "pieces"}),
     "hierarchical": frozenset({"groups", "across", "pieces"}),
+    "blueconnect": frozenset({"factors", "order", "pieces"}),
     "forest": frozenset({"weights", "down", "up", "pieces"}),
 }
 PARAMS_OF_PART_ALGORITHM: Final[dict[str, frozenset[str]]] = {
@@ -111,13 +113,13 @@ def _generate(algorithm: str, params: dict[str, Any], num_ranks: int) -> Schedul
         return torus(num_ranks, **{"rows": None, **params})
     if algorithm == "parameter_server":
         return parameter_server(num_ranks, **params)
-    if algorithm == "forest":
+    if algorithm in ("forest", "blueconnect"):
         problem = check_params(
             algorithm, params, num_ranks, most_transfers=MAX_TRANSFERS, most_ranks=MAX_WRITTEN_RANKS
         )
         if problem:
-            raise UsageError(f"forest: {problem}")
-        return forest(**params)
+            raise UsageError(f"{algorithm}: {problem}")
+        return forest(**params) if algorithm == "forest" else blueconnect(num_ranks, **params)
     check_groups(params.get("groups"), num_ranks)
     return hierarchical(**params)
 

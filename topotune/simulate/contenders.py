@@ -3,21 +3,22 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations, permutations, product
 from typing import Final
-
-import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components, dijkstra
 
 from topotune.bounds.allreduce_forest import allreduce_forest, forest_params
 from topotune.bounds.graph import CapacityGraph
+from topotune.bounds.servers import server_params
 from topotune.errors import UsageError
-from topotune.links.placement import partition_by
+from topotune.links.placement import Partition, nest, partition_by
 from topotune.plan.algorithms import SCHEDULE_ALGORITHMS, check_params
 from topotune.plan.grouping import ACROSS
 from topotune.schedule.assemble import MAX_TRANSFERS, MAX_WRITTEN_RANKS
+from topotune.schedule.blueconnect import factorisations
 from topotune.schedule.catalog import build
+from topotune.schedule.hierarchical import as_lists
 from topotune.schedule.model import Params, Schedule
+from topotune.simulate.levels import levels_of, sides_of
 from topotune.simulate.network import Network
 from topotune.simulate.patterns import patterns
 from topotune.simulate.rails import ring_per_rail
@@ -27,13 +28,14 @@ from topotune.simulate.steps import Step, steps_of
 
 TREE_PIECES: Final = (1, 4, 16, 64)
 HIERARCHICAL_PIECES: Final = (1, 4, 16)
+BLUECONNECT_PIECES: Final = (1, 4)
 FOREST_PIECES: Final = (1, 8, 64)
 MOST_TRANSFERS: Final = 2**20
 """Longest schedule that is offered unasked: longer ones take seconds to build and to prove."""
+MOST_TRANSFERS_OF_MANY: Final = 2**18
+"""Likewise of an algorithm that comes in many forms."""
 MAX_FOREST_HOSTS: Final = 8
 """Up to here a forest is sought unasked; with more vertices that takes ten seconds and more."""
-
-_MAX_NODES_IN_RACKS: Final = 256
 
 ALGORITHMS: Final = (*SCHEDULE_ALGORITHMS, "ring_per_rail")
 
@@ -87,11 +89,13 @@ def contenders(
                 yield Contender(algorithm=name, params={}, steps=steps(network.num_ranks))
         return
     found = False
-    for name, params in _grid(network):
+    for name, params in (*_grid(network), *_servers(graph)):
         if algorithm is not None and name != algorithm:
             continue
         # Of what was asked for the first is taken whatever it takes.
         most = MAX_TRANSFERS if not found and name == algorithm else MOST_TRANSFERS
+        if name == "blueconnect" and algorithm is None:
+            most = MOST_TRANSFERS_OF_MANY
         if name == "ring_per_rail":
             schedule = ring_per_rail(_nodes(network))
         elif check_params(name, params, network.num_ranks, most_transfers=most, most_ranks=MAX_WRITTEN_RANKS):
@@ -141,10 +145,18 @@ def _grid(network: Network) -> Iterator[tuple[str, Params]]:
         for across in ACROSS:
             for pieces in HIERARCHICAL_PIECES:
                 yield "hierarchical", {"groups": nodes, "across": across, "pieces": pieces}
-    racks = racks_of(network) if alike else None
-    if racks is not None:
+    levels = levels_of(network)
+    for level in levels:
+        if list(map(list, level)) != nodes:
+            for across, pieces in product(ACROSS, HIERARCHICAL_PIECES):
+                groups = [list(group) for group in level]
+                yield "hierarchical", {"groups": groups, "across": across, "pieces": pieces}
+    for fine, coarse in combinations(levels, 2):
         for pieces in HIERARCHICAL_PIECES:
-            yield "hierarchical", {"groups": racks, "across": "ring", "pieces": pieces}
+            yield "hierarchical", {"groups": as_lists(nest(fine, coarse)), "across": "ring", "pieces": pieces}
+    for factors, order in _factorisations(network, levels):
+        for pieces in BLUECONNECT_PIECES:
+            yield "blueconnect", {"factors": factors, "order": order, "pieces": pieces}
     for pieces in TREE_PIECES:
         yield "double_binary_tree", {"pieces": pieces}
     for name in ("recursive_doubling", "halving_doubling", "swing", "bine", "parameter_server"):
@@ -152,6 +164,20 @@ def _grid(network: Network) -> Iterator[tuple[str, Params]]:
     rows = [rows for rows in range(2, math.isqrt(num_ranks) + 1) if num_ranks % rows == 0]
     if rows:
         yield "torus", {"rows": rows[-1]}
+
+
+def _factorisations(network: Network, levels: Sequence[Partition]) -> Iterator[tuple[list[int], list[int]]]:
+    """Of levels, or of the sides of a torus, whose order counts only by their lengths."""
+    sides = sides_of(network)
+    if sides is None:
+        yield from factorisations(levels, network.num_ranks)
+        return
+    seen = set()
+    for order in permutations(range(len(sides))):
+        lengths = tuple(sides[place] for place in order)
+        if lengths not in seen:
+            seen.add(lengths)
+            yield sides, list(order)
 
 
 def _known_by_steps(network: Network) -> dict[str, Callable[[int], list[Step]]]:
@@ -165,6 +191,13 @@ def _known_by_steps(network: Network) -> dict[str, Callable[[int], list[Step]]]:
     return known
 
 
+def _servers(graph: CapacityGraph | None) -> Iterator[tuple[str, Params]]:
+    params = None if graph is None else server_params(graph)
+    if params is not None:
+        for pieces in FOREST_PIECES:
+            yield "parameter_server", {**params, "pieces": pieces}
+
+
 def _forests(graph: CapacityGraph) -> Iterator[Contender]:
     found = allreduce_forest(graph)
     ways = forest_ways(found)
@@ -174,28 +207,6 @@ def _forests(graph: CapacityGraph) -> Iterator[Contender]:
         yield Contender(
             algorithm="forest", params=params, steps=steps_of(schedule), ways=ways, schedule=schedule
         )
-
-
-def racks_of(network: Network) -> list[list[list[int]]] | None:
-    """Racks of nodes of ranks, where nodes fall into groups of those that are fewest links apart.
-
-    Returns:
-        Two or more racks, at least one of several nodes; None where nodes are all as far from each other, or
-            have no such groups, or are too many to ask of each.
-    """
-    nodes = _nodes(network)
-    if not 3 <= len(nodes) <= _MAX_NODES_IN_RACKS:
-        return None
-    at = network.vertex_of_rank[[node[0] for node in nodes]]
-    shape = (len(network.vertices), len(network.vertices))
-    links = csr_array((np.ones(len(network.tail)), (network.tail, network.head)), shape=shape)
-    apart = dijkstra(links, unweighted=True, indices=at)[:, at]
-    others = ~np.eye(len(nodes), dtype=bool)
-    near = (apart <= apart[others].min()) | ~others
-    count, rack = connected_components(csr_array(near))
-    if not 1 < count < len(nodes) or not np.array_equal(near, rack[:, None] == rack[None, :]):
-        return None
-    return [[nodes[number] for number in np.flatnonzero(rack == one)] for one in range(count)]
 
 
 def _nodes(network: Network) -> list[list[int]]:

@@ -82,6 +82,21 @@ class GpuKind:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CpuKind:
+    """The processors of a machine, which are all alike.
+
+    Attributes:
+        model: as ``/proc/cpuinfo`` names it, or the vendor and what it calls the generation.
+        source: where this is from.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    model: Text
+    source: Source
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NicKindOfMachine:
     """The network adapters that carry collectives between nodes, which are all alike; one entry is one port.
 
@@ -300,6 +315,7 @@ class MachineProfile:
         title: what it is, in words.
         num_nodes: hosts of it: 1, or those of a rack.
         gpu: its GPUs.
+        cpu: its processors; null where builders differ, or no source says.
         nic: its adapters; null where none joins such machines to others, or none is usual.
         nvlinks: links between GPUs; null where they have PCI Express alone.
         layout: what of a node sits where.
@@ -315,6 +331,7 @@ class MachineProfile:
     title: Text
     num_nodes: Count = 1
     gpu: GpuKind
+    cpu: CpuKind | None = None
     nic: NicKindOfMachine | None = None
     nvlinks: Nvlinks | None = None
     layout: Layout

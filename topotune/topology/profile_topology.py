@@ -100,10 +100,13 @@ def _nodes_per_domain(profile: MachineProfile) -> int:
 
 
 def _topology(graph: _Graph, profile: MachineProfile, num_nodes: int) -> Topology:
+    facts: dict[str, str | int | float | bool | None] = {"profile": profile.name, "title": profile.title}
+    if profile.cpu is not None:
+        facts["cpu_model"] = profile.cpu.model
     return Topology(
         vertices=tuple(graph.vertices),
         links=tuple(graph.links),
-        source=Source(kind="profile", facts={"profile": profile.name, "title": profile.title}),
+        source=Source(kind="profile", facts=facts),
         ranks=tuple(f"n{node}/gpu{gpu}" for node in range(num_nodes) for gpu in range(profile.num_gpus)),
         warnings=tuple(f"{profile.name}: not known: {line}" for line in profile.unknown),
     )

@@ -18,6 +18,7 @@ from topotune.bounds import (
     graph_from_links,
     with_equal_ways,
 )
+from topotune.bounds.servers import server_params
 from topotune.execute.native import ALLGATHER_REDUCE_SCRATCH_BYTES
 from topotune.links.model import LinkModel
 from topotune.links.placement import Placement, placement_of, rank_order, reordered_numa
@@ -75,7 +76,16 @@ class Arrangement:
     def candidates(self) -> list[Candidate]:
         """All that is worth considering, without the default; params name positions."""
         found = candidates(self.placement, is_reordered=self.rank_order is not None)
-        return [Candidate.of(algorithm, params) for algorithm, params in (*found, *self._forests())]
+        fitted = (*self._servers(), *self._forests())
+        return [Candidate.of(algorithm, params) for algorithm, params in (*found, *fitted)]
+
+    def _servers(self) -> list[tuple[str, Params]]:
+        """Parameter servers with the shares that unequal hosts call for."""
+        graph = None if self.by_position is None else graph_from_links(self.by_position)
+        params = None if graph is None else server_params(with_equal_ways(graph))
+        if params is None:
+            return []
+        return [("parameter_server", {**params, "pieces": pieces}) for pieces in _FOREST_PIECES]
 
     def _forests(self) -> list[tuple[str, Params]]:
         """The forest that the measured limits call for, cut in pieces; none where they say nothing."""
