@@ -14,6 +14,7 @@ from topotune.topology.profile_topology import machine_network
         ("aws-p4d.24xlarge", 4, (), "the 4 EFA NICs of each node, 400 Gbit/s"),
         ("aws-p4d.24xlarge", 2, (), "the 4 EFA NICs of each node, 400 Gbit/s"),
         ("aws-p3dn.24xlarge", 4, (), "the EFA NIC of each node, 100 Gbit/s"),
+        ("dgx-h100", 32, (), "the 8 InfiniBand NICs of each node, 3200 Gbit/s"),
         ("azure-nd40rs_v2", 2, (), "the InfiniBand NIC of each node, 100 Gbit/s"),
         ("azure-nd40rs_v2", 3, ("n1/nic0=0.4",), "the InfiniBand NIC of n1, 40 Gbit/s"),
         ("aws-p4d.24xlarge", 2, ("n1/nic0=0.5",), "the 4 EFA NICs of n1, 350 Gbit/s"),

@@ -199,7 +199,9 @@ def crossing_in_words(graph: CapacityGraph, side: frozenset[str]) -> str:
 
 
 def _together_in_words(graph: CapacityGraph, arcs: Sequence[Arc]) -> str:
-    """Links that set a bound together: the hosts' own, with one rate if they are alike, or others by name."""
+    """Links that set a bound together: adapters, the hosts' own if they are alike, or others by name."""
+    if in_words := _adapters_in_words(graph, arcs):
+        return in_words
     rates = [graph.capacities[arc] for arc in arcs]
     if any(graph.hosts.isdisjoint(arc) for arc in arcs):
         return arcs_in_words(graph, arcs)
