@@ -233,3 +233,22 @@ def test_an_imported_machine_that_knows_its_addresses_can_be_written_for_nccl(tm
     assert '<nvlink target="0000:c1:00.0" count="4" tclass="0x030200"/>' in written.text
     (file,) = put(tmp_path, back=written.text)
     assert facts_of(read_files([file]))["gpu_pairs"] == {"NV4": 1}
+
+
+def test_parts_are_still_found_where_what_they_are_called_is_too_long_for_a_document():
+    from topotune.documents import MAX_TEXT
+    from topotune.topology.formats.reading import Reading, fitting
+    from topotune.topology.model import Link, Vertex
+
+    long = "s" * (MAX_TEXT + 1)
+    reading = fitting(
+        Reading(
+            vertices=(
+                Vertex(id=long, kind="switch", node=None, name=long),
+                Vertex(id="n1", kind="switch", node=None, name="n1"),
+            ),
+            links=(Link(src=long, dst="n1", kind="unknown"),),
+        )
+    )
+    assert [(vertex.id, vertex.name) for vertex in reading.vertices] == [(long, None), ("n1", "n1")]
+    assert (reading.links[0].src, reading.links[0].dst) == (long, "n1")

@@ -232,7 +232,8 @@ class Devices:
         else:
             key = vertex.pci_address or vertex.name
         start = f"{'fabric' if self._name is None else self._name}/{vertex.kind}"
-        here = base = f"{start}/{(key or vertex.id.rpartition('/')[2])[:_MAX_KEY]}"
+        words = " ".join((key or vertex.id.rpartition("/")[2]).split())
+        here = base = f"{start}/{words[:_MAX_KEY]}"
         while here in self._vertices:
             self._repeats[base] += 1
             here = f"{base}#{self._repeats[base] + 1}"

@@ -92,6 +92,9 @@ class IbFabric:
     def __len__(self) -> int:
         return len(self._devices)
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._devices
+
     def device(self, key: str, *, is_switch: bool, description: str = "", guid: str | None = None) -> str:
         """A device, described again or for the first time; its key."""
         device = self._devices.get(key)

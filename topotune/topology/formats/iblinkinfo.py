@@ -137,7 +137,7 @@ def _take(fabric: IbFabric, lines: list[_PortLine], block: _Block, match: re.Mat
 def _cable(fabric: IbFabric, line: _PortLine, by_lid: dict[int, str]) -> None:
     lid, port = line.peer
     key = by_lid.get(lid) or guid_of(line.peer_guid or "")
-    if key is None:
+    if key is None or key not in fabric:
         fabric.faults.add(
             "left out, links to a device that the file does not show", f"{line.place}: LID {lid}"
         )

@@ -22,7 +22,8 @@ from topotune.topology.formats.rdma_ports import (
 from topotune.topology.formats.reading import Reader, Reading
 from topotune.topology.formats.spelling import whole
 
-_CA = re.compile(rf"^[ \t>]{{0,40}}CA '({DEVICE})'[ \t]*$", re.MULTILINE)
+_CA = re.compile(rf"^[ \t>]{{0,40}}CA:? '({DEVICE})'[ \t]*$", re.MULTILINE)
+"""With a colon where one port was asked for: ``ibstat mlx5_0 1``."""
 _PORT = re.compile(r"[ \t>]{0,40}Port ([0-9]{1,3}):[ \t]*")
 _VALUE = re.compile(r"[ \t>]{0,40}([A-Z][A-Za-z ]{1,30}): ?(.{0,200})")
 _PANIC = re.compile(r"[ \t>]{0,40}(ibpanic: .{1,200})")

@@ -86,9 +86,15 @@ def fitting(reading: Reading) -> Reading:
     return replace(reading, vertices=vertices, links=links, facts=facts, warnings=tuple(warnings))
 
 
+_IDS = ("id", "src", "dst")
+"""By these the parts of a reading find each other; no document gets to see them as they are."""
+
+
 def _fitting(part: _Part, dropped: dict[str, None]) -> _Part:
     changes: dict[str, Any] = {}
     for each in fields(part):
+        if each.name in _IDS:
+            continue
         value = getattr(part, each.name)
         if isinstance(value, str) and ("\t" in value or len(value) > MAX_TEXT):
             if len(value) > MAX_TEXT:

@@ -1,17 +1,24 @@
 """``rocm-smi --showtopo``: weights, hops, link types and NUMA nodes of AMD GPUs.
 
+As tables, or with ``--json`` as one statement for each pair.
+
 A link of type XGMI over one hop joins two GPUs directly; how many such links run side by side, and how fast
 they are, the output does not say.
 """
 
 import re
+from collections import defaultdict
+from collections.abc import Sequence
 from itertools import combinations
+from typing import Final
 
+from topotune.documents import parse_json
 from topotune.errors import InputFileError
-from topotune.probe.faults import Faults
+from topotune.probe.faults import Faults, shown
 from topotune.topology.formats.capture import lines_of
-from topotune.topology.formats.matrix import Matrix, find_matrices
+from topotune.topology.formats.matrix import MAX_DEVICES, Matrix, find_matrices
 from topotune.topology.formats.reading import THIS_NODE, Reader, Reading
+from topotune.topology.formats.spelling import whole
 from topotune.topology.model import Link, Pair, Vertex
 
 _TITLE = re.compile(
@@ -26,29 +33,34 @@ _NUMA = re.compile(
 _GPU = re.compile(r"GPU([0-9]{1,4})")
 
 
+_STATEMENT = re.compile(
+    r"\(Topology\) (Weight|Hops|Link type) between DRM devices ([0-9]{1,3}) and ([0-9]{1,3})", re.I
+)
+_CARD = re.compile(r"card([0-9]{1,3})")
+_TITLE_OF: Final = {
+    "weight": "Weight between two GPUs",
+    "hops": "Hops between two GPUs",
+    "link type": "Link Type between two GPUs",
+}
+
+
 def _recognise(text: str) -> bool:
-    return _TITLE.search(text) is not None
+    return _TITLE.search(text) is not None or _STATEMENT.search(text) is not None
 
 
 def read(text: str, source: str) -> Reading:
     """The output of the command, or of one of its parts → what it proves.
 
     Raises:
-        InputFileError: none of its tables and no NUMA node in it.
+        InputFileError: none of its tables and no NUMA node in it, or no JSON.
     """
     faults = Faults()
-    lines = lines_of(text, source)
-    titles: dict[int, str] = {}
-    for number, line in enumerate(lines, start=1):
-        title = _TITLE.fullmatch(line)
-        if title is not None:
-            titles[number] = title[1]
-    tables: dict[str, Matrix] = {}
-    for matrix in find_matrices(lines, _WORD, faults):
-        above = max((number for number in titles if number < matrix.line), default=None)
-        if above is not None:
-            tables.setdefault(titles[above], matrix)
-    nodes, affinities = _numa_nodes(lines)
+    if _TITLE.search(text) is None:
+        tables, nodes, affinities = _statements(text, source, faults)
+    else:
+        lines = lines_of(text, source)
+        tables = _tables(lines, faults)
+        nodes, affinities = _numa_nodes(lines)
     names = {name for matrix in tables.values() for name in matrix.columns if _GPU.fullmatch(name)}
     indices = sorted({int(name[3:]) for name in names} | set(nodes) | set(affinities))
     if not indices:
@@ -82,7 +94,56 @@ def read(text: str, source: str) -> Reading:
     )
 
 
-def _numa_nodes(lines: list[str]) -> tuple[dict[int, int | None], dict[int, str]]:
+def _tables(lines: Sequence[str], faults: Faults) -> dict[str, Matrix]:
+    titles: dict[int, str] = {}
+    for number, line in enumerate(lines, start=1):
+        title = _TITLE.fullmatch(line)
+        if title is not None:
+            titles[number] = title[1]
+    tables: dict[str, Matrix] = {}
+    for matrix in find_matrices(lines, _WORD, faults):
+        above = max((number for number in titles if number < matrix.line), default=None)
+        if above is not None:
+            tables.setdefault(titles[above], matrix)
+    return tables
+
+
+def _statements(
+    text: str, source: str, faults: Faults
+) -> tuple[dict[str, Matrix], dict[int, int | None], dict[int, str]]:
+    """What ``--json`` says, as the same tables: a cell for each pair, and one back."""
+    start = text.find("{")
+    document = parse_json(text[max(start, 0) :].encode("utf-8", "replace"), source)
+    said: dict[str, dict[tuple[int, int], str]] = defaultdict(dict)
+    nodes: dict[int, int | None] = {}
+    affinities: dict[int, str] = {}
+    for name, part in document.mapping(MAX_DEVICES + 16).items():
+        card = _CARD.fullmatch(name)
+        members = part.mapping(MAX_DEVICES**2) if isinstance(part.raw, dict) else {}
+        for key, value in members.items():
+            statement = _STATEMENT.fullmatch(key)
+            word = str(value.raw)[:40].strip()
+            if statement is not None and _WORD.fullmatch(word):
+                a, b = int(statement[2]), int(statement[3])
+                said[_TITLE_OF[statement[1].lower()]] |= {(a, b): word, (b, a): word}
+            elif statement is not None:
+                faults.add("left out, statements that are no word of a table", f"{name}: {shown(word)}")
+            elif card is not None and key == "(Topology) Numa Node":
+                nodes[int(card[1])] = whole(word)
+            elif card is not None and key == "(Topology) Numa Affinity" and whole(word) is not None:
+                affinities[int(card[1])] = word
+    return {title: _matrix(cells) for title, cells in said.items()}, nodes, affinities
+
+
+def _matrix(cells: dict[tuple[int, int], str]) -> Matrix:
+    devices = sorted({device for pair in cells for device in pair})
+    matrix = Matrix(tuple(f"GPU{device}" for device in devices), 0, "")
+    for row in devices:
+        matrix.cells[f"GPU{row}"] = tuple(cells.get((row, column), "N/A") for column in devices)
+    return matrix
+
+
+def _numa_nodes(lines: Sequence[str]) -> tuple[dict[int, int | None], dict[int, str]]:
     nodes: dict[int, int | None] = {}
     affinities: dict[int, str] = {}
     for line in lines:
