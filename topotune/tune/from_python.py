@@ -51,8 +51,8 @@ def tune(
     Args:
         path: where the plan is written (its journal beside it); a plan there is renewed. None keeps no file.
         num_ranks: ranks to start on this machine (each node, under a launcher of one process a node); None:
-            what the platform says, or else 2, with ``nccl`` one for each GPU. Not to be given where a launcher
-            has started the ranks.
+            what the platform says, or else 2 (with ``nccl`` one for each GPU). Not to be given where a
+            launcher has started the ranks.
         budget_s: seconds from "ranks joined" to the finished plan.
         sizes: message sizes in bytes, ascending, or text such as ``"1K:64M:4"``; None takes the usual ones.
         min_gain: what a row must gain to leave the default: 0.02 is 2 %.
