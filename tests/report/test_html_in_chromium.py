@@ -115,7 +115,7 @@ def test_links_are_coloured_by_kind_or_by_share(page):
     by_share = page.run(colours)
     assert by_share != by_kind
     assert len(by_share) == 3  # as fast as their class, half of it, alone in it
-    assert page.run("document.querySelector('.legend.by-kind').checkVisibility()") is False
+    assert page.run("getComputedStyle(document.querySelector('.legend.by-kind')).display") == "none"
     page.run("for (const one of document.querySelectorAll('input:not(.by-share)[type=radio]')) one.click()")
     assert page.run(colours) == by_kind
 
