@@ -110,6 +110,7 @@ def test_a_topology_that_is_not_there_is_refused(tmp_path):
         ({"sizes": [8, 4]}, UsageError, "not ascending"),
         ({"sizes": "many"}, UsageError, "many"),
         ({"min_gain": 20}, UsageError, "not within 0 and 10"),
+        ({"backend": "mpi"}, UsageError, "mpi"),
         ({"resume": True}, UsageError, "--resume"),
         ({"backward_s": 0.1}, UsageError, "of which gradients"),
         ({"gradients": "none.json"}, InputFileError, "none.json"),

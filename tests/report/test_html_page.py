@@ -205,3 +205,11 @@ def test_a_report_of_1024_gpus_stays_below_8_mb(tmp_path):
     page = page_of(*paths, *write_all(tmp_path).values())
     assert len(page.encode()) < 8e6
     assert "512 nodes alike" in page
+
+
+def test_a_plan_says_what_it_makes_of_buckets_and_of_a_recorded_model(tmp_path):
+    paths = write_all(tmp_path)
+    text = markdown_text(compose([read_result(paths["plan"]), read_result(paths["gradients"])]))
+    assert "DDP buckets: caps" in text
+    assert "## The training step" in text
+    assert re.search(r"default: \d+ buckets?, a backward of 100 ms", text)

@@ -67,14 +67,14 @@ def decisions(run: TuningRun) -> pd.DataFrame:
     """
     return frame(
         (
-            "message_bytes", "num_timed", "num_given_up", "num_failed", "best", "ratio_in_search", "finalist",
-            "ratio_confirmed", "num_confirm_samples", "chosen", "why",
+            "message_bytes", "chosen", "why", "num_timed", "num_given_up", "num_failed", "best",
+            "ratio_in_search", "finalist", "ratio_confirmed", "num_confirm_samples",
         ),
         (
             (
-                one.message_bytes, one.num_timed, one.num_given_up, one.num_failed, _label(one.best),
-                one.best_ratio, _label(one.finalist), one.confirm_ratio, one.num_confirm_samples,
-                _label(one.chosen), one.why,
+                one.message_bytes, _label(one.chosen), one.why, one.num_timed, one.num_given_up,
+                one.num_failed, _label(one.best), one.best_ratio, _label(one.finalist), one.confirm_ratio,
+                one.num_confirm_samples,
             )
             for one in decisions_of(run)
         ),

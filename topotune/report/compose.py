@@ -15,7 +15,7 @@ from topotune.report.pictures.matrices import matrix_chart, outliers_in_words, p
 from topotune.report.pictures.schedules import sending_chart
 from topotune.report.pictures.tuning import ratios_chart, trials_chart
 from topotune.report.tables import Names, table_of, tables_of
-from topotune.report.training import compared_step, gradients_section, step_sections
+from topotune.report.training import compared_step, gradients_section, plan_step, step_sections
 from topotune.report.words import certificate_in_words, conditions_in_words, gains_in_words, plan_commands
 from topotune.results.comparison import Comparison
 from topotune.results.optimum import OptimumResult
@@ -159,7 +159,12 @@ def _plan(file: ResultFile, plan: Plan, prefix: str) -> Section:
                 else ()
             ),
         ),
-        paragraphs=(gains_in_words(plan), conditions_in_words(plan), *certificate_in_words(plan)),
+        paragraphs=(
+            gains_in_words(plan),
+            *plan_step(plan),
+            conditions_in_words(plan),
+            *certificate_in_words(plan),
+        ),
         commands=plan_commands(plan, file.path),
         tables=tables_of(file, prefix),
         warnings=plan.warnings,

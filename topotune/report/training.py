@@ -8,6 +8,7 @@ from topotune import frames
 from topotune.plan.model import Plan
 from topotune.report.content import Chart, Section
 from topotune.report.pictures.steps import Way, in_words, ready_chart, step_chart
+from topotune.report.step import describe_buckets
 from topotune.report.tables import TITLES, Names, table_of, tables_of
 from topotune.results.comparison import Comparison
 from topotune.results.reading import ResultFile
@@ -21,6 +22,11 @@ _MAX_STEPS: Final = 4
 """Of plans, and of recorded models, whose steps are drawn."""
 
 
+def plan_step(plan: Plan) -> tuple[str, ...]:
+    """What a plan says of DDP's buckets, and on what evidence."""
+    return () if plan.ddp is None else tuple(line.strip() for line in describe_buckets(plan.ddp).splitlines())
+
+
 def compared_step(comparison: Comparison) -> tuple[tuple[str, ...], tuple[Chart, ...]]:
     """What is said of a compared training step, and its picture, where there is one."""
     step = comparison.step
@@ -30,7 +36,7 @@ def compared_step(comparison: Comparison) -> tuple[tuple[str, ...], tuple[Chart,
     said = [
         f"A training step takes {format_seconds(step.plan_median_s)} under the plan and "
         f"{format_seconds(step.default_median_s)} without: {step.ratio:.2f} times as fast "
-        f"({low:.2f} … {high:.2f}), {step.verdict}. {step.gradients}."
+        f"({low:.2f} … {high:.2f}), {step.verdict}. The model: {step.gradients}."
     ]
     if step.bound is not None:
         said.append(f"Without the plan it is {step.bound}.")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from topotune.plan import Plan
 
 _DEFAULT_RANKS: Final = 2
-"""Where nobody says how many ranks to start; as on the command line."""
+"""Of processors, where nobody says how many ranks to start; as on the command line."""
 
 
 def tune(
@@ -23,6 +23,7 @@ def tune(
     budget_s: float = DEFAULT_BUDGET_S,
     sizes: str | Sequence[int] | None = None,
     min_gain: float = DEFAULT_MIN_GAIN,
+    backend: str = "gloo",
     gradients: str | os.PathLike[str] | None = None,
     num_parameters: int | None = None,
     backward_s: float | None = None,
@@ -50,10 +51,12 @@ def tune(
     Args:
         path: where the plan is written (its journal beside it); a plan there is renewed. None keeps no file.
         num_ranks: ranks to start on this machine (each node, under a launcher of one process a node); None:
-            what the platform says, or else 2. Not to be given where a launcher has started the ranks.
+            what the platform says, or else 2 (with ``nccl`` one for each GPU). Not to be given where a
+            launcher has started the ranks.
         budget_s: seconds from "ranks joined" to the finished plan.
         sizes: message sizes in bytes, ascending, or text such as ``"1K:64M:4"``; None takes the usual ones.
         min_gain: what a row must gain to leave the default: 0.02 is 2 %.
+        backend: the collective library of the job.
         gradients: a file of recorded gradients (`topotune.record`), to choose DDP's buckets for.
         num_parameters: of a typical transformer, where there is no such file.
         backward_s: length of its backward in seconds; None: as recorded, or as long as the exchange.
@@ -87,6 +90,7 @@ def tune(
         "budget_s": budget_s,
         "sizes": None if sizes is None else [*(parse_sizes(sizes) if isinstance(sizes, str) else sizes)],
         "min_gain": min_gain,
+        "backend": backend,
         "seed": seed,
         "journal_path": None if journal_path is None else str(journal_path),
         "resume": resume,
@@ -114,13 +118,23 @@ def tune(
             payload,
             launcher,
             num_local_ranks=num_ranks,
-            default_ranks=_DEFAULT_RANKS,
+            default_ranks=_default_ranks(backend),
             share_result=True,
         )
     plan = plan_from_document(document, "the new plan")
     if launcher.speaks and plan_path is not None:
         write_whole(plan_path, document_text(document).encode(), force=force, renews=SCHEMA)
     return plan
+
+
+def _default_ranks(backend: str) -> int:
+    """How many ranks a node gets where nobody says: two on processors, or one for each GPU."""
+    if backend != "nccl":
+        return _DEFAULT_RANKS
+    from topotune.probe.faults import Faults
+    from topotune.probe.nvml import load_nvml, read_nvml
+
+    return max(1, len(read_nvml(load_nvml(), Faults()).gpus))
 
 
 def tune_rank(payload: dict[str, Any]) -> dict[str, Any] | None:

@@ -19,6 +19,8 @@ _PURPOSES: Final = {
 _MAX_TRIALS: Final = 5_000
 """Of a longer run the last ones are drawn; the table has all."""
 _MAX_ARMS_NAMED: Final = 6
+_SYMBOLS: Final = ("circle", "diamond", "square", "x")
+"""Of message sizes, where there are more of them than colours."""
 
 
 def trials_chart(run: TuningRun) -> Chart:
@@ -97,7 +99,11 @@ def ratios_chart(run: TuningRun) -> Chart | None:
                         for _, ratio, text in points
                     ],
                     "hovertemplate": "%{text}<extra></extra>",
-                    "marker": {"color": COLOURS[number % len(COLOURS)], "size": 7},
+                    "marker": {
+                        "color": COLOURS[number % len(COLOURS)],
+                        "symbol": _SYMBOLS[number // len(COLOURS) % len(_SYMBOLS)],
+                        "size": 7,
+                    },
                 }
             )
     if not data:
