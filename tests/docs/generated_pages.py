@@ -52,7 +52,15 @@ _FILES_HEAD = f"""# Files
 What topotune writes and reads is JSON with `schema` (`topotune/plan`, …), `schema_version` and, in what verbs
 print, `warnings`. `topotune schema plan` prints a kind's JSON Schema (draft 2020-12), from which these tables
 are made. A newer `schema_version` is refused, an older one migrated. A file is written whole or not at all.
-The [plan](plan-format.md) has a page with examples and rules."""
+The [plan](plan-format.md) has a page with examples and rules.
+
+| printed by `--json` without a schema | by | holds |
+| --- | --- | --- |
+| `topotune/comparison` | `compare` | `rows`: size, medians, `ratio`, `ratio_ci`, `verdict`; `step` |
+| `topotune/optimum` | `optimum` | each collective's best rates and `bottleneck`; `sizes` |
+| `topotune/export`, `topotune/formats` | `export`, `export --to list` | the text; what there is |
+| `topotune/report` | `report` | sections, pictures and tables that were made |
+| `topotune/labs` | `lab` | profiles, or what was removed |"""
 
 
 def pages() -> dict[Path, str]:

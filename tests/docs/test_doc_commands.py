@@ -168,6 +168,7 @@ def quickly(text: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.gloo
+@pytest.mark.timeout(1200)  # a page has up to ten commands, each of which starts torch
 @pytest.mark.parametrize("page", SLOW_PAGES, ids=ids)
 def test_a_page_runs_from_its_beginning_to_its_end(page, folder, shims, monkeypatch, capsys):
     variables = environment() | {"PATH": f"{shims}:{os.environ['PATH']}", "PYTHONPATH": str(REPOSITORY)}
@@ -185,6 +186,6 @@ def test_a_page_runs_from_its_beginning_to_its_end(page, folder, shims, monkeypa
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=170,
+            timeout=300,
         )
         assert done.returncode in (0, 3), f"{command.text}\n{done.stdout}\n{done.stderr}"
