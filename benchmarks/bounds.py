@@ -76,14 +76,22 @@ def tasks(*, exact: bool) -> list[tuple[str, float | None, Callable[[], object]]
     fabric, _ = machine_fabric(box, 128)
     ring = dict(patterns(8))["ring"]
     found.append(("simulated ring of 1,024 ranks", 1.0, lambda: predict_steps(ring(1024), fabric, SIZES)))
-    written = build("ring", {}, 512)
+    written = build("ring", {}, 1024)
     found.append(
         (
-            "written ring of 512 ranks, simulated",
-            None,
-            lambda: predict_steps(steps_of(written), machine_fabric(box, 64)[0], SIZES),
+            "written ring of 1,024 ranks, simulated",
+            1.0,
+            lambda: predict_steps(steps_of(written), fabric, SIZES),
         )
     )
+    found += [
+        (
+            f"ring of {ranks:,} ranks, written out and proven",
+            None,
+            lambda ranks=ranks: build("ring", {}, ranks),
+        )
+        for ranks in (1024, 2048)
+    ]
     nodes = {"inside_bytes_per_s": 450e9, "nic_bytes_per_s": 50e9, "nodes_per_leaf": 32}
     clusters = [
         ("fat tree 4:1", switched_nodes(RANKS // 8, 8, oversubscription=4.0, **nodes), 8),

@@ -69,6 +69,37 @@ def test_65536_ranks_of_a_known_machine_lie_on_a_fabric(tmp_path):
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
+def test_a_dragonfly_needs_no_file(tmp_path):
+    cluster = ("--dragonfly", "4x2x4", "--link-rate", "200Gbit")
+    done = topotune("simulate", *cluster, "--sizes", "1M", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, json_schema("prediction"))
+    assert (document["num_ranks"], document["network"]) == (32, "a dragonfly of 4x2x4")
+    assert {"hierarchical", "blueconnect", "ring"} <= {
+        one["algorithm"] for one in document["sizes"][0]["predictions"]
+    }
+
+
+def test_sides_of_a_torus_are_levels(tmp_path):
+    cluster = ("--torus", "3x4x3", "--link-rate", "400Gbit")
+    done = topotune("simulate", *cluster, "--sizes", "1M,1G", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("allreduce on 36 ranks, a torus of 3x4x3\n")
+    assert "blueconnect" in done.stdout
+
+
+@pytest.mark.slow
+def test_more_ranks_than_a_plan_may_have_are_written_out_and_read_back(tmp_path):
+    cluster = ("simulate", "--torus", "24x24", "--link-rate", "400Gbit", "--sizes", "1G", "--json")
+    wrote = topotune(*cluster, "--algorithm", "ring", "--emit", "ring.json", cwd=tmp_path)
+    assert wrote.returncode == 0, wrote.stderr
+    read = topotune(*cluster, "--schedule", "ring.json", cwd=tmp_path)
+    assert read.returncode == 0, read.stderr
+    first, second = (json.loads(done.stdout)["sizes"][0]["predictions"] for done in (wrote, read))
+    assert first[0]["time_s"] == second[0]["time_s"]
+
+
 def test_racks_of_nodes_are_three_levels(tmp_path):
     done = topotune("simulate", str(PROFILES / "racks-2x2x2.json"), "--sizes", "8M", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -102,6 +133,9 @@ def test_a_schedule_that_is_no_allreduce_is_refused(tmp_path):
         ((str(PROFILES / "4x2.json"), "--algorithm", "fast"), "'fast': there is no such schedule"),
         ((str(PROFILES / "4x2.json"), "--emit", "s.json"), "--emit writes one schedule"),
         ((str(PROFILES / "1x4.json"),), "all ranks share one machine"),
+        (("--torus", "4x4"), "--torus needs the rate of its links"),
+        (("--torus", "4x4", "--link-rate", "1Gbit", "--nodes", "2"), "--torus lays out ranks by itself"),
+        (("--profile", "dgx-h100", "--link-rate", "1Gbit"), "--link-rate is for --torus and --dragonfly"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused_with_the_reason(tmp_path, arguments, says):

@@ -1,6 +1,7 @@
 import pytest
 from made_up_graphs import graph_of
 
+from topotune.errors import UsageError
 from topotune.simulate.contenders import contenders
 from topotune.simulate.fabrics import dragonfly, switched_nodes, torus
 from topotune.simulate.levels import levels_of, sides_of
@@ -65,3 +66,23 @@ def test_sides_of_a_torus_are_taken_in_every_order_that_differs(sides, orders):
     found = list(contenders(torus(sides, link_bytes_per_s=1), None, "blueconnect"))
     assert len({tuple(one.params["order"]) for one in found}) == orders
     assert all(one.params["factors"] == sides[::-1] for one in found)
+
+
+def test_more_ranks_than_are_written_out_need_a_fabric():
+    network = network_of_graph(
+        graph_of([(f"h{i}", "switch", 1) for i in range(2049)], [f"h{i}" for i in range(2049)])
+    )
+    with pytest.raises(
+        UsageError, match=r"2049 ranks: up to 2048 every algorithm is simulated, above .*, on a fabric"
+    ):
+        list(contenders(network, None))
+
+
+@pytest.mark.slow
+def test_unasked_only_short_schedules_are_written_out_and_others_are_known_by_their_steps():
+    found = list(contenders(torus([24, 24], link_bytes_per_s=1), None))
+    written = {one.algorithm for one in found if one.schedule is not None}
+    assert {one.algorithm for one in found} - written == set()
+    assert "blueconnect" not in written
+    more = list(contenders(torus([32, 32], link_bytes_per_s=1), None))
+    assert {one.algorithm for one in more if one.schedule is None} == {"ring", "halving_doubling"}

@@ -249,6 +249,7 @@ def describe_predictions(document: dict[str, Any]) -> str:
                 ],
             )
         )
+    parts.extend(f"warning: {warning}" for warning in document["warnings"])
     return "\n".join(parts)
 
 

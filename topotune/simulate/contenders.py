@@ -100,6 +100,7 @@ def contenders(
             schedule = ring_per_rail(_nodes(network))
         elif check_params(name, params, network.num_ranks, most_transfers=most, most_ranks=MAX_WRITTEN_RANKS):
             if algorithm is None and name in known:
+                found = True
                 yield Contender(algorithm=name, params={}, steps=known.pop(name)(network.num_ranks))
             continue
         else:

@@ -8,6 +8,7 @@ from topotune.links.placement import placement_of, rank_order
 from topotune.plan.model import DEFAULT_ALGORITHM
 from topotune.schedule.candidates import candidates
 from topotune.schedule.model import Schedule
+from topotune.simulate.consistency import contradictions
 from topotune.simulate.document import SCHEMA, SCHEMA_VERSION
 from topotune.simulate.native import predict_candidate
 from topotune.simulate.prediction import predict
@@ -50,10 +51,13 @@ def _document(
     message_bytes: Sequence[int],
     order: Sequence[int] | None,
 ) -> dict[str, Any]:
+    fastest: dict[str, list[float]] = {}
+    for algorithm, _, times_s in curves:
+        fastest[algorithm] = list(map(min, times_s, fastest.get(algorithm, times_s)))
     return {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
-        "warnings": [],
+        "warnings": contradictions(fastest, message_bytes),
         "num_ranks": model.num_ranks,
         "rank_order": None if order is None else list(order),
         "sizes": [
