@@ -183,7 +183,8 @@ class _HookSide:
                 self._usage.count("allreduce", algorithm.name)
                 return work.get_future().then(_first)
         self._usage.count("allreduce", DEFAULT)
-        return on_cuda.forward(lambda: group.allreduce([gradients])).get_future().then(_first)
+        forwarded: dist.Work = on_cuda.forward(lambda: group.allreduce([gradients]))
+        return forwarded.get_future().then(_first)
 
     def _serves(self, algorithm: Algorithm, gradients: torch.Tensor) -> bool:
         """Whether the algorithm takes these gradients; the first call builds it, behind what is queued."""
