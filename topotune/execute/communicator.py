@@ -27,7 +27,7 @@ from concurrent.futures import Future
 from datetime import timedelta
 from functools import cache
 from types import TracebackType
-from typing import Any, Optional, Protocol, TypeVar, cast
+from typing import Any, Optional, Protocol, Self, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -292,7 +292,7 @@ class Communicator:
                 last_reference.drop()
         self._scratch = torch.empty(0, dtype=torch.uint8)
 
-    def __enter__(self) -> "Communicator":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -12,6 +12,7 @@ from topotune.health.against_profile import profile_findings
 from topotune.health.cluster import cluster_findings
 from topotune.health.containers import container_findings
 from topotune.health.costs import Costs
+from topotune.health.gpu_state import gpu_state_findings
 from topotune.health.host_names import host_name_findings
 from topotune.health.interfaces import interface_findings
 from topotune.health.locality import locality_findings, rank_affinity_findings
@@ -90,6 +91,7 @@ def _of_node(node: Node, profile: "MachineProfile | None", costs: Costs, *, alon
     yield from pcie_findings(node, costs)
     yield from nvlink_findings(node, costs)
     yield from peer_findings(node)
+    yield from gpu_state_findings(node)
     yield from nic_findings(node)
     yield from port_findings(node, costs)
     yield from rdma_findings(node)

@@ -15,12 +15,15 @@ from torch._C._distributed_c10d import GradBucket, ReduceOp
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
+from topotune.execute import Communicator
+from topotune.execute.nccl_communicator import NcclCommunicator
 from topotune.plan import Plan, find_group
 from topotune.plan.algorithms import DEFAULT
 from topotune.train.agreement import agree
 from topotune.train.allreduce import Algorithm, PlannedAllreduce
 from topotune.train.backends import fresh_prefix
 from topotune.train.fifo import FirstInFirstOut
+from topotune.train.on_stream import OnStream
 from topotune.train.process_group import JOIN_TIMEOUT_S, STANDING, is_plain, memory_of
 from topotune.train.source import given_source, source_of
 from topotune.train.usage import REPORT, GroupUsage
@@ -82,8 +85,8 @@ def ddp_comm_hook(plan: Plan | str | os.PathLike[str] | None = None) -> Hook:
 
     ``model.register_comm_hook(state, topotune.ddp_comm_hook("plan.json"))``, where ``state`` is the process
     group of the model, or None for the default group. The ranks agree on the plan in the first backward.
-    Gradients that the plan has no algorithm for, or that are not in CPU memory, are reduced by the group
-    itself.
+    A plan for gloo serves gradients in CPU memory, one for nccl those on GPUs; what the plan has no algorithm
+    for is reduced by the group itself.
 
     Args:
         plan: a plan, or the path of one; None for what `use` or TOPOTUNE_PLAN says.
@@ -113,10 +116,12 @@ class _HookSide:
         self._usage = GroupUsage(kind=f"DDP hook on {size} rank{'s' if size > 1 else ''}")
         self._queue = FirstInFirstOut(self._usage.kind)
         self._allreduce: PlannedAllreduce | None = None
+        self._on_cuda: OnStream | None = None
         REPORT.open(self._usage)
         if _CPU in group._device_types:
             self._agree(group, source)
-        weakref.finalize(self, _end, os.getpid(), self._usage, self._queue, self._allreduce)
+        planned = self._allreduce if self._on_cuda is None else self._on_cuda.planned
+        weakref.finalize(self, _end, os.getpid(), self._usage, self._queue, planned)
 
     def _agree(self, group: dist.ProcessGroup, source: Any) -> None:
         def timeout() -> timedelta:
@@ -136,11 +141,24 @@ class _HookSide:
         if agreement.plan is None or tables is None or tables.allreduce is None:
             return
         self._usage.planned = True
-        self._allreduce = PlannedAllreduce(store, group.rank(), group.size(), timeout=timeout)
-        self._allreduce.set_table(tables.allreduce, agreement.plan.rank_order)
+        is_on_cuda = agreement.plan.fingerprint.hard.backend == "nccl"
+        planned = PlannedAllreduce(
+            store,
+            group.rank(),
+            group.size(),
+            timeout=timeout,
+            connect=NcclCommunicator if is_on_cuda else Communicator,
+        )
+        planned.set_table(tables.allreduce, agreement.plan.rank_order)
+        if is_on_cuda:
+            self._on_cuda = OnStream(planned)
+        else:
+            self._allreduce = planned
 
     def average(self, group: dist.ProcessGroup, gradients: torch.Tensor) -> Future[torch.Tensor]:
         gradients.div_(group.size())
+        if self._on_cuda is not None and is_plain(gradients, "cuda"):
+            return self._average_on_cuda(self._on_cuda, group, gradients)
         algorithm = None
         if self._allreduce is not None and is_plain(gradients):
             algorithm = self._allreduce.choose(gradients.nbytes)
@@ -153,6 +171,20 @@ class _HookSide:
             lambda: self._reduce(algorithm, gradients), work.fail, lambda _: work.finish([gradients])
         )
         return work.get_future().then(_first)
+
+    def _average_on_cuda(
+        self, on_cuda: OnStream, group: dist.ProcessGroup, gradients: torch.Tensor
+    ) -> Future[torch.Tensor]:
+        """The sum, on a stream; nothing waits on the host."""
+        algorithm = on_cuda.planned.choose(gradients.nbytes)
+        if algorithm is not None:
+            work = on_cuda.allreduce(algorithm, gradients, memory_of(gradients).view(-1), ReduceOp.SUM)
+            if work is not None:
+                self._usage.count("allreduce", algorithm.name)
+                return work.get_future().then(_first)
+        self._usage.count("allreduce", DEFAULT)
+        forwarded: dist.Work = on_cuda.forward(lambda: group.allreduce([gradients]))
+        return forwarded.get_future().then(_first)
 
     def _serves(self, algorithm: Algorithm, gradients: torch.Tensor) -> bool:
         """Whether the algorithm takes these gradients; the first call builds it, behind what is queued."""

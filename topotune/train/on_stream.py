@@ -56,7 +56,7 @@ class StreamedWork(Work):
 
     def is_completed(self) -> bool:
         """Whether the device is done with it."""
-        return bool(self._end.query())
+        return bool(self._end.query())  # type: ignore[no-untyped-call]
 
     def is_success(self) -> bool:
         """The same: what fails on the device ends the process, as torch's own NCCL groups do."""
@@ -109,7 +109,7 @@ class OnStream:
         if not self.planned.serves(algorithm, flat, op):
             return None
         if self._stream is None:
-            self._stream = torch.cuda.Stream(tensor.device)
+            self._stream = torch.cuda.Stream(tensor.device)  # type: ignore[no-untyped-call]
         stream, is_captured = self._stream, torch.cuda.is_current_stream_capturing()
         stream.wait_stream(torch.cuda.current_stream(tensor.device))
         with torch.cuda.stream(stream):

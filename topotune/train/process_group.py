@@ -353,14 +353,14 @@ class ProcessGroupTopotune(dist.ProcessGroup):
 
     def _allreduce_on_cuda(self, tensor: torch.Tensor, tensors: Any, options: Any) -> Any:
         """By the plan's algorithm on a stream of the group's, without a wait of the host; or forwarded."""
-        work = None
+        work = algorithm = None
         if self._on_cuda is not None and self._plans_cuda and is_plain(tensor, "cuda"):
             algorithm = self._on_cuda.planned.choose(tensor.numel() * tensor.element_size())
             if algorithm is not None and tensor.is_contiguous():
                 work = self._on_cuda.allreduce(
                     algorithm, tensor, memory_of(tensor).view(-1), options.reduceOp.op
                 )
-        if work is None:
+        if work is None or algorithm is None:
             return self._forward(_ALLREDUCE, tensors, options)
         self._usage.count("allreduce", algorithm.name)
         if not options.asyncOp:

@@ -4,7 +4,8 @@ Theory of operation. As `topotune.tune.timing`, with messages on this rank's GPU
 device has the result, on every arm alike. The default is timed on a raw NCCL group. A setting of NCCL's is a
 communicator of its own, made with that setting, so that all of them and the default are timed in turns in
 one process; what its log says that it ran decides whether the setting counts. Compositions and schedules run
-on the ``topotune`` group, as a job runs them.
+on the ``topotune`` group, as a job runs them. All arms are called by ``dist.all_reduce``, so that its own
+cost is in all of them.
 
 A call that does not end is cut off by aborting its communicator, which ends the kernel on the device.
 """
@@ -79,7 +80,7 @@ class NcclEngine:
     Args:
         communicator: of all ranks, whose store the communicators of settings meet in.
         place: what NCCL runs on; the same on all ranks.
-        log: NCCL's log of this process (`logging_to`).
+        log: NCCL's log of this process (`log_to`).
     """
 
     def __init__(self, communicator: Communicator, place: NcclPlace, log: Path) -> None:
@@ -193,25 +194,17 @@ class GpuStation(Station):
     def _reduce(self, arm: Candidate, flat: torch.Tensor, op: Any) -> None:
         on_device = flat.to(self.device)
         with self._cut_off(arm):
-            if arm in self._of_settings:
-                self._started(arm, on_device, op).wait()
-            else:
-                dist.all_reduce(on_device, op=op, group=self._planned)
+            dist.all_reduce(on_device, op=op, group=self._group_of(arm))
             self._engine.synchronize()
         flat.copy_(on_device)
 
     def _start(self, arm: Candidate, tensor: torch.Tensor, *, is_async: bool) -> Any:
-        if arm not in self._of_settings:
-            return super()._start(arm, tensor, is_async=is_async)
-        work = self._started(arm, tensor, dist.ReduceOp.SUM)
-        if not is_async:
-            work.wait()
-        return work
+        return dist.all_reduce(tensor, group=self._group_of(arm), async_op=is_async)
 
-    def _started(self, arm: Candidate, tensor: torch.Tensor, op: Any) -> Any:
-        options = dist.AllreduceOptions()
-        options.reduceOp = dist.ReduceOp(op)
-        return self._of_settings[arm].group.allreduce([tensor], options)
+    def _group_of(self, arm: Candidate) -> dist.ProcessGroup:
+        if arm in self._of_settings:
+            return self._of_settings[arm].group
+        return self._raw if arm == DEFAULT else self._planned
 
     @contextmanager
     def _cut_off(self, arm: Candidate) -> Iterator[None]:
