@@ -10,7 +10,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.gloo, pytest.mark.timeout(180)]
 PROFILE = {
     "schema": "topotune/lab",
     "schema_version": 1,
-    "name": "pair",
     "nodes": [{"name": name, "ranks": 1, "bits_per_s": 200_000_000} for name in "ab"],
 }
 
