@@ -120,7 +120,8 @@ def _through_memory_and_across(params: Params, model: LinkModel, message_bytes: 
     # The first part's way in and the last one's way out are beside nothing.
     parts = np.asarray([num_parts(size) for size in message_bytes])
     beside_s = np.maximum(across_s - model.call_overhead_s, inside * (1 - 1 / parts))
-    return inside / parts + beside_s + model.call_overhead_s
+    time_s: FloatArray = inside / parts + beside_s + model.call_overhead_s
+    return time_s
 
 
 def _counterparts(members: Sequence[Sequence[int]]) -> list[list[int]]:

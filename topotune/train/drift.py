@@ -3,7 +3,7 @@
 Theory of operation. Each rank times the calls that the plan's algorithms serve, by their kind: collective,
 bytes and type. A `Detector` for each kind learns what is usual at the job's start and finds a lasting change:
 this job is compared with itself, compute beside it and all. What the plan says counts once: calls that, when
-they have been learnt, are slower than the plan saw the default to be look as if the cluster had changed.
+they have been learnt, take far longer than the plan saw the default take look as if the cluster had changed.
 
 A rank that suspects a kind of call votes for a trial (`Ballot`). Only if all ranks do, there is one: the rank
 that comes last to a call sees no waiting in it, so what all ranks see is no straggler. In the trial the plan
@@ -44,8 +44,9 @@ _LONGEST_TRIAL: Final = 4096
 _FIRST_PAUSE: Final = 512
 """Calls of a kind from its first trial until its next one; twice as many after each."""
 
-_SLOW_START: Final = 1.25
-"""Times the plan's figure for the default: slower calls make a suspicion at the job's start."""
+_SLOW_START: Final = 2.0
+"""Times the plan's figure for the default: slower calls make a suspicion at the job's start. Less may be the
+compute beside them, and a trial rounds floats otherwise."""
 
 _UNKNOWN_NS: Final = 1_000_000
 """What is expected of a call where the plan has no evidence: this, and 1 ns a byte."""
@@ -420,7 +421,7 @@ def told(known: KindOfCall, verdict: Verdict, size: int) -> str:
     what = f"{collective} of {format_bytes(num_bytes)} by {known.name}"
     then = ""
     if verdict.usual_s is not None:
-        then = f", {verdict.low_s / verdict.usual_s:.1f} times what it took in the job's first calls"
+        then = f", {verdict.low_s / verdict.usual_s:.1f} times what was usual"
     if known.starts_slow and known.plan_s is not None:
         then = f", where the plan says {format_seconds(known.plan_s)}"
     pairs = f"faster in {verdict.num_lost} of {verdict.num_pairs} pairs of calls"
