@@ -21,6 +21,7 @@ from topotune.plan.model import Certificate, Row
 from topotune.tune.confirm import (
     CONFIDENCE,
     PASSES,
+    Confirmation,
     NullTrials,
     confirm,
     count_comparisons,
@@ -92,12 +93,14 @@ class Choice:
         certificate: how it was confirmed.
         warnings: one line each.
         notes: what a user may like to know of how the run went, one line each.
+        confirmations: with their samples.
     """
 
     rows: tuple[Row, ...]
     certificate: Certificate
     warnings: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    confirmations: tuple[Confirmation, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -207,6 +210,7 @@ def choose_rows(
         certificate=_certificate(run, count_comparisons(points), nulls),
         warnings=tuple(run.warnings),
         notes=tuple(run.notes),
+        confirmations=tuple(confirmations),
     )
 
 

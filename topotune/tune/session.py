@@ -7,7 +7,7 @@ rank 0 alone decides, and tells the others what to run. Payloads and results are
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -47,6 +47,7 @@ from topotune.step.buckets import assign_buckets, layout_of, limits_of
 from topotune.train.agreement import shape_of
 from topotune.tune.arrangement import Arrangement
 from topotune.tune.compare import compare_plan, comparison_to_document
+from topotune.tune.confirm import Confirmation
 from topotune.tune.decide import Limit
 from topotune.tune.journal import ENDED
 from topotune.tune.known import Known, find_known, keep, kept_plan, known_path, recheck
@@ -76,6 +77,9 @@ def tune_worker(
     on_network: Callable[[str], None] = lambda line: None,
     say: Callable[[TopotuneError], None] = lambda _error: None,
     on_note: Callable[[str], None] = lambda line: None,
+    *,
+    on_confirmed: Callable[[Sequence[Confirmation]], None] = lambda _found: None,
+    keeps: bool = True,
 ) -> dict[str, Any] | None:
     """Tune on this rank, together with all others.
 
@@ -86,6 +90,8 @@ def tune_worker(
         on_network: called on rank 0 with each line about the network interfaces that the nodes use.
         say: as for `joined_world`.
         on_note: called on rank 0 with each line about how the run went.
+        on_confirmed: called on rank 0 with what confirmed rows, and its samples.
+        keeps: whether the plan is kept for later runs on this cluster.
 
     Returns:
         the plan's document on rank 0, None on the others.
@@ -102,10 +108,10 @@ def tune_worker(
     with (
         ExitStack() as stack,
         joined_world(None, on_network, say) as world,
-        closing(_step_ranks(world)) as steps,
+        closing(step_ranks_of(world)) as steps,
     ):
         started_s = time.perf_counter()
-        plan = _tune(world, steps, options, started_s, on_progress, on_note, stack)
+        plan = _tune(world, steps, options, started_s, on_progress, on_note, stack, on_confirmed, keeps)
     return None if plan is None else plan_to_document(plan)
 
 
@@ -113,6 +119,8 @@ def compare_worker(
     payload: Mapping[str, Any],
     on_network: Callable[[str], None] = lambda line: None,
     say: Callable[[TopotuneError], None] = lambda _error: None,
+    *,
+    on_compared: Callable[[Sequence[Confirmation]], None] = lambda _found: None,
 ) -> dict[str, Any] | None:
     """Compare a plan with the default on this rank, together with all others.
 
@@ -121,6 +129,7 @@ def compare_worker(
             (`CompareOptions`).
         on_network: called on rank 0 with each line about the network interfaces that the nodes use.
         say: as for `joined_world`.
+        on_compared: called on rank 0 with what was measured, and its samples.
 
     Returns:
         the document ``topotune/comparison`` on rank 0, None on the others.
@@ -131,7 +140,7 @@ def compare_worker(
         RunError: ranks could not be timed, or the plan computes something else.
     """
     options = CompareOptions.from_payload(payload)
-    with joined_world(options.plan_path, on_network, say) as world, closing(_step_ranks(world)) as steps:
+    with joined_world(options.plan_path, on_network, say) as world, closing(step_ranks_of(world)) as steps:
         started_s = time.perf_counter()
         agreement = world.planned.agreement
         assert agreement is not None
@@ -141,19 +150,20 @@ def compare_worker(
             )
         table = find_group(agreement.plan, agreement.shape())
         rows = () if table is None or table.allreduce is None else table.allreduce
-        station = _station(world, steps)
+        station = new_station(world, steps)
         if world.rank != 0:
-            _follow(world, station)
+            followed(world, station)
             return None
         bench = TorchBench(station, started_s=started_s)
         sampling = Sampling(bench=bench, rng=np.random.default_rng(options.seed))
-        with _told_to_all(world, bench):
+        with told_to_all(world, bench):
             gradients = None if options.step is None else options.step.gradients()
             found, warnings = compare_plan(
                 sampling,
                 rows,
                 options if options.step is None else replace(options, budget_s=ROWS_SHARE * options.budget_s),
                 algorithm_at=lambda size: find_row(rows, size).algorithm if rows else "default",
+                on_compared=on_compared,
             )
             step = None
             if gradients is not None:
@@ -174,6 +184,8 @@ def _tune(
     on_progress: OnProgress,
     on_note: Callable[[str], None],
     stack: ExitStack,
+    on_confirmed: Callable[[Sequence[Confirmation]], None],
+    keeps: bool,
 ) -> Plan | None:
     report = on_progress if world.rank == 0 else lambda _progress: None
     messages = Messages(world.private.group)
@@ -192,7 +204,7 @@ def _tune(
         return record.plan
     if journal is not None:
         world.watch.on_loss(lambda loss: journal.note("lost", loss.to_json()))
-    station = _station(world, steps)
+    station = new_station(world, steps)
     kept_at, known = _known_plan(world, station, options, fingerprint, started_s, on_note, messages)
     if known.holds:
         if journal is not None and known.plan is not None:
@@ -200,10 +212,10 @@ def _tune(
         return known.plan
     model, warnings = _link_model(world, options, started_s, report, record)
     if world.rank != 0:
-        _follow(world, station)
+        followed(world, station)
         return None
     bench = TorchBench(station, started_s=started_s - past.elapsed_s)
-    with _told_to_all(world, bench):
+    with told_to_all(world, bench):
         gradients = None if options.step is None else options.step.gradients()
         arrangement = Arrangement.of(model, numa_of_rank)
         bench.arrange(arrangement.rank_order)
@@ -222,6 +234,7 @@ def _tune(
             else layout_of(gradients.gradients, assign_buckets(gradients.gradients, limits_of(None))),
             on_progress=report if gradients is None else rows_progress(report, options.budget_s),
         )
+        on_confirmed(choice.confirmations)
         for line in choice.notes:
             on_note(line)
         if num_finished:
@@ -237,7 +250,7 @@ def _tune(
         if journal is not None:
             journal.note(ENDED, {"plan": plan_to_document(plan)})
     bench.end()
-    if kept_at is not None and (problem := keep(kept_at, plan)) is not None:
+    if keeps and kept_at is not None and (problem := keep(kept_at, plan)) is not None:
         on_note(problem)
     return plan
 
@@ -278,13 +291,13 @@ def _known_plan(
     if not messages.gather(known.plan is not None)[0]:
         return path, _KnownPlan()
     if world.rank != 0:
-        _follow(world, station)
+        followed(world, station)
         return path, _KnownPlan(holds=bool(messages.gather(None)[0]))
     assert known.plan is not None
     bench = TorchBench(station, started_s=started_s)
     table = known.plan.groups[0].allreduce
     assert table is not None, "it was found for this shape"
-    with _told_to_all(world, bench):
+    with told_to_all(world, bench):
         bench.arrange(known.plan.rank_order)
         sampling = Sampling(bench=bench, rng=np.random.default_rng(options.seed))
         checked = recheck(known.plan, table, sampling, options)
@@ -301,7 +314,7 @@ def _known_plan(
 
 
 @contextmanager
-def _told_to_all(world: World, bench: TorchBench) -> Iterator[None]:
+def told_to_all(world: World, bench: TorchBench) -> Iterator[None]:
     """Have all ranks raise what rank 0 gives up with while the others wait for its next command."""
     try:
         yield
@@ -311,7 +324,7 @@ def _told_to_all(world: World, bench: TorchBench) -> Iterator[None]:
         raise
 
 
-def _follow(world: World, station: Station) -> None:
+def followed(world: World, station: Station) -> None:
     """Do what rank 0 says.
 
     Raises:
@@ -323,7 +336,8 @@ def _follow(world: World, station: Station) -> None:
         raise error
 
 
-def _station(world: World, steps: StepRanks) -> Station:
+def new_station(world: World, steps: StepRanks) -> Station:
+    """This rank's part in every measurement."""
     station = Station(
         world.planned, world.raw, world.private, world.nodes.node_of_rank, fresh_raw=world.fresh_raw
     )
@@ -331,7 +345,8 @@ def _station(world: World, steps: StepRanks) -> Station:
     return station
 
 
-def _step_ranks(world: World) -> StepRanks:
+def step_ranks_of(world: World) -> StepRanks:
+    """This rank's part in measuring training steps."""
     return StepRanks(world.planned, world.raw, Messages(world.private.group), world.nodes.node_of_rank)
 
 
