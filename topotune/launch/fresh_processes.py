@@ -26,6 +26,7 @@ _WAIT: Final = timedelta(minutes=20)
 """How long a rank waits for rank 0 to begin the next launch: all ranks end a launch within seconds."""
 
 _POLL_S: Final = 0.05
+_LEAVE_S: Final = 30.0
 _GRACE_S: Final = 3.0
 
 Payload = Callable[[int, list[Any]], dict[str, Any] | None]
@@ -101,16 +102,21 @@ def _as_one_rank(
                 own = None if given is None else serve(0, "topotune")
                 common.set(key, "end" if own is None else str(own.port))
             said = bytes(common.get(key)).decode()
-            if said == "end" or given is None:
-                break
-            with job_folder(entry, given) as folder:
-                _run_rank(folder, rank, int(said))
-                results.append(json.loads((folder / "result.json").read_bytes()) if rank == 0 else None)
-            # The store of a launch goes when all ranks have left it.
+            is_over = said == "end" or given is None
+            if not is_over:
+                with job_folder(entry, given) as folder:
+                    _run_rank(folder, rank, int(said))
+                    results.append(json.loads((folder / "result.json").read_bytes()) if rank == 0 else None)
+            # Both stores may be rank 0's: they go when all ranks have left them.
             common.add(f"{key} left", 1)
+            deadline_s = time.monotonic() + _LEAVE_S
             while rank == 0 and common.add(f"{key} left", 0) < launcher.world_size:
+                if time.monotonic() > deadline_s:
+                    break  # who has not left by now failed, and needs no store any more
                 time.sleep(_POLL_S)
             del own
+            if is_over:
+                break
     return results
 
 
