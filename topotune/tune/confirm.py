@@ -59,7 +59,7 @@ _LEAST_NEED: Final = 40
 _LARGEST_SHARE: Final = 0.5
 """Of the time for confirmation: what one size among several may take at the cost of the others' rounds."""
 
-PASSES: Final = 4
+PASSES: Final = 6
 """Points are visited this often, in an order drawn anew, so that a slow minute falls on all of them, and on
 new connections each time."""
 

@@ -11,7 +11,7 @@ and what they recorded is not measured again; confirmation and null trials have 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from topotune.tune.confirm import (
     plan_confirmation,
     run_null_trials,
 )
+from topotune.tune.consistency import Timed, violations
 from topotune.tune.decide import DefaultTime, Limit, decide_rows
 from topotune.tune.diagnosis import sample_warnings
 from topotune.tune.finalists import (
@@ -113,6 +114,7 @@ class _Run:
     warnings: list[str]
     notes: list[str]
     best: dict[int, BestSoFar]
+    default_timed: dict[int, Timed] = field(default_factory=dict)
 
     def ends_s(self, share: float) -> float:
         return share * self.options.budget_s
@@ -203,6 +205,7 @@ def choose_rows(
             "the machine was busy"
         )
     run.warnings.extend(sample_warnings(confirmations))
+    run.warnings.extend(_inconsistencies(run.default_timed, confirmations, limit))
     run.warnings.extend(_problems(sampling, searches))
     run.report("done")
     return Choice(
@@ -244,6 +247,7 @@ def _pilot(run: _Run, predicted_s: Callable[[int], float]) -> dict[int, DefaultT
         more_s = run.sampling.rounds("pilot", size, (DEFAULT,), num_rounds, first_guess_s=guess_s)[:, 0]
         times_s = np.concatenate((times_s, more_s))
         last_bytes, last_s = size, float(np.median(times_s))
+        run.default_timed[size] = Timed.of(size, times_s)
         defaults[size] = DefaultTime(median_s=last_s, num_samples=len(times_s))
         run.best[size] = BestSoFar(algorithm=DEFAULT.label, ratio=1.0)
         if relative_spread(times_s) > _SCATTERED:
@@ -481,6 +485,18 @@ def _certificate(run: _Run, comparisons: int, nulls: NullTrials) -> Certificate:
         false_win_rate_ci=nulls.rate_ci,
         num_null_trials=nulls.num_trials,
     )
+
+
+def _inconsistencies(
+    default: Mapping[int, Timed], confirmations: Sequence[Confirmation], limit: Limit
+) -> list[str]:
+    """What the samples of the pilot and those that confirmed rows say against each other and the bound."""
+    timed: dict[str, dict[int, Timed]] = {"the default": dict(default)}
+    for one in confirmations:
+        default_s, other_s = (np.concatenate(arms) for arms in zip(*one.blocks, strict=True))
+        for name, samples_s in (("the default", default_s), (one.candidate.label, other_s)):
+            timed.setdefault(name, {})[one.message_bytes] = Timed.of(one.message_bytes, samples_s)
+    return violations({name: list(by_size.values()) for name, by_size in timed.items()}, limit.time_s)
 
 
 def _listed(sizes: Iterable[int]) -> str:
