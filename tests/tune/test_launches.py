@@ -117,7 +117,12 @@ def test_further_launches_measure_the_points_of_the_first_in_a_share_of_the_time
         "plan": plan_to_document(plan(ROWS)),
         "samples": launch(rng, lambda size, candidate: 2.0),
     }
-    assert tune_payload(PAYLOAD, 3, 0, []) == {**PAYLOAD, "launch": 0, "budget_s": pytest.approx(42.0)}
+    assert tune_payload(PAYLOAD, 3, 0, []) == {
+        **PAYLOAD,
+        "launch": 0,
+        "fresh": True,
+        "budget_s": pytest.approx(42.0),
+    }
     second = tune_payload(PAYLOAD, 3, 1, [first])
     assert second["budget_s"] == pytest.approx(9.0)
     assert [one["message_bytes"] for one in second["points"]] == [size for size, _ in POINTS]

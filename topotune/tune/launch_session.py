@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -55,7 +56,8 @@ def tune_payload(
     """
     budget_s = float(payload["budget_s"])
     if number == 0:
-        return {**payload, "launch": 0, "budget_s": (1 - _FURTHER_SHARE) * budget_s}
+        # A plan that is known was not confirmed over launches, or over fewer.
+        return {**payload, "launch": 0, "fresh": True, "budget_s": (1 - _FURTHER_SHARE) * budget_s}
     share_s = _FURTHER_SHARE * budget_s / (num_launches - 1)
     first = results[0]
     if first is None:
@@ -152,6 +154,7 @@ def tuned_document(
 ) -> tuple[dict[str, Any], list[str]]:
     """The plan that all launches together give, and what is to be said; the plan is kept, too."""
     plan = plan_from_document(results[0]["plan"], "the first launch's plan")
+    plan = replace(plan, context=replace(plan.context, budget_s=float(payload["budget_s"])))
     notes: list[str] = []
     if len(results) > 1:
         before = len(plan.warnings)
@@ -166,8 +169,8 @@ def tuned_document(
             f"{len(results)} launches: "
             + ("all rows hold" if lost == 0 else f"{lost} rows went back to the default")
         )
-        if (problem := _keep(plan, payload)) is not None:
-            notes.append(problem)
+    if (problem := _keep(plan, payload)) is not None:
+        notes.append(problem)
     return plan_to_document(plan), notes
 
 
