@@ -62,6 +62,18 @@ Backend = Annotated[
 ]
 
 
+Launches = Annotated[
+    int,
+    typer.Option(
+        "--launches",
+        metavar="N",
+        min=1,
+        max=20,
+        help="Measure in N launches, each on fresh processes; intervals hold what differs between them.",
+    ),
+]
+
+
 KnownMachine = Annotated[
     str | None,
     typer.Option(

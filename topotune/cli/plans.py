@@ -22,6 +22,7 @@ from topotune.cli.options import (
     GradientsFile,
     Interface,
     Json,
+    Launches,
     NumLocalRanks,
     Output,
     Parameters,
@@ -36,6 +37,7 @@ from topotune.cli.ranks import (
     default_ranks,
     find_launcher,
     force_interface,
+    on_launches,
     on_ranks,
     say_network,
     say_note,
@@ -44,6 +46,7 @@ from topotune.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     from topotune.plan.exports.job_environment import Translation
+    from topotune.probe.membership import Membership
 
 
 @app.command()
@@ -85,6 +88,7 @@ def tune(
         ),
     ] = None,
     seed: Seed = 0,
+    launches: Launches = 1,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a run that was cut short, by its journal.")
     ] = False,
@@ -105,6 +109,10 @@ def tune(
     from topotune.tune.options import TuneOptions
 
     journal_path = None if output is None else _journal_path(output)
+    if launches > 1 and resume:
+        raise UsageError(
+            "--launches and --resume: only a run in one launch can be resumed", hint="leave one of them out"
+        )
     if not 0 <= min_gain <= 1000:
         raise UsageError(f"--min-gain {min_gain:g}: a gain lies between 0 and 1000 %")
     payload = {
@@ -139,13 +147,13 @@ def tune(
 
         print(render(look(), width=width()), flush=True)
     with _resumable(output):
-        document = on_ranks(
-            tune_rank,
-            payload | {"shows_lines": not as_json},
-            launcher,
-            nproc_per_node,
-            default_ranks=default_ranks(backend),
-        )
+        told = payload | {"shows_lines": not as_json}
+        if launches == 1:
+            document = on_ranks(
+                tune_rank, told, launcher, nproc_per_node, default_ranks=default_ranks(backend)
+            )
+        else:
+            document = _tuned_in_launches(told, launcher, launches, nproc_per_node, default_ranks(backend))
     if not launcher.speaks:
         return
     plan = plan_from_document(document, "the new plan")
@@ -153,6 +161,32 @@ def tune(
     if output:
         text += "\n" + _how_to_use(output, plan.fingerprint.hard.ranks_per_node)
     deliver(document, text, output, force, as_json, schema=PLAN_SCHEMA)
+
+
+def _tuned_in_launches(
+    payload: dict[str, Any],
+    launcher: "Membership",
+    num_launches: int,
+    num_local_ranks: int | None,
+    default_ranks: int,
+) -> dict[str, Any]:
+    """The plan of several launches; {} in processes that do not speak."""
+    from topotune.tune.launch_session import tune_payload, tuned_document
+
+    results = on_launches(
+        tune_launch_rank,
+        lambda number, so_far: tune_payload(payload, num_launches, number, so_far),
+        launcher,
+        num_launches,
+        num_local_ranks,
+        default_ranks=default_ranks,
+    )
+    if not launcher.speaks:
+        return {}
+    document, notes = tuned_document(payload, results)
+    for note in notes:
+        say_note(note)
+    return document
 
 
 def _journal_path(plan: Path) -> Path:
@@ -215,6 +249,7 @@ def compare(
     interface: Interface = None,
     budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Time to spend.")] = "30s",
     seed: Seed = 0,
+    launches: Launches = 1,
     output: Output = None,
     force: Force = False,
     as_json: Json = False,
@@ -242,7 +277,10 @@ def compare(
         check_output(output, force, schema="topotune/comparison")
     num_local_ranks = nproc_per_node or plan.fingerprint.hard.ranks_per_node[0]
     payload["shows_lines"] = not as_json
-    document = on_ranks(compare_rank, payload, launcher, num_local_ranks, share_result=True)
+    if launches == 1:
+        document = on_ranks(compare_rank, payload, launcher, num_local_ranks, share_result=True)
+    else:
+        document = _compared_in_launches(payload, launcher, launches, num_local_ranks)
     if document is None:
         return
     if launcher.speaks:
@@ -309,6 +347,37 @@ def _say_environment(found: Mapping[str, str], translation: "Translation") -> No
         print(f"left as the user has it: {' '.join(kept)}", file=sys.stderr)
     for refusal in translation.refusals:
         print(f"note: {refusal}", file=sys.stderr)
+
+
+def _compared_in_launches(
+    payload: dict[str, Any], launcher: "Membership", num_launches: int, num_local_ranks: int | None
+) -> dict[str, Any] | None:
+    """The comparison of several launches; None in processes that do not speak."""
+    from topotune.tune.launch_session import compare_payload, compared_document
+
+    results = on_launches(
+        compare_launch_rank,
+        lambda number, _so_far: compare_payload(payload, num_launches, number),
+        launcher,
+        num_launches,
+        num_local_ranks,
+    )
+    return compared_document(payload, results) if launcher.speaks else None
+
+
+def tune_launch_rank(payload: dict[str, Any]) -> Any:
+    """One launch of `tune` on one rank."""
+    from topotune.tune.launch_session import tune_launch
+
+    with progress(payload, "tune") as show:
+        return tune_launch(payload, show, say_network, print_error, say_note)
+
+
+def compare_launch_rank(payload: dict[str, Any]) -> Any:
+    """One launch of `compare` on one rank."""
+    from topotune.tune.launch_session import compare_launch
+
+    return compare_launch(payload, say_network, print_error)
 
 
 def tune_rank(payload: dict[str, Any]) -> Any:

@@ -74,6 +74,40 @@ def on_ranks(
         )
 
 
+def on_launches(
+    work: Callable[[dict[str, Any]], Any],
+    payload: Callable[[int, list[Any]], dict[str, Any] | None],
+    launcher: "Membership",
+    num_launches: int,
+    num_local_ranks: int | None,
+    *,
+    default_ranks: int = _DEFAULT_RANKS,
+) -> list[Any]:
+    """Run one of the functions above on all ranks several times, on fresh processes each time.
+
+    Args:
+        work: the function.
+        payload: from the number of a launch and the results so far, what it is called with; None ends them.
+        launcher: what started this process.
+        num_launches: at most.
+        num_local_ranks: as for `on_ranks`.
+        default_ranks: as for `on_ranks`.
+
+    Returns:
+        Rank 0's result of each launch; None each in processes that are not rank 0.
+    """
+    from topotune.launch.fresh_processes import run_launches
+
+    return run_launches(
+        work,
+        payload,
+        launcher,
+        num_launches=num_launches,
+        num_local_ranks=num_local_ranks,
+        default_ranks=default_ranks,
+    )
+
+
 def default_ranks(backend: str) -> int:
     """How many ranks a node gets where nobody says: one for each GPU, or two on CPUs."""
     if backend != "nccl":

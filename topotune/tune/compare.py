@@ -115,6 +115,7 @@ def compare_plan(
     options: CompareOptions,
     *,
     algorithm_at: Callable[[int], str],
+    on_compared: Callable[[Sequence[Confirmation]], None] = lambda _found: None,
 ) -> tuple[list[ComparisonRow], list[str]]:
     """Compare at each size; the rows, ascending, and warnings.
 
@@ -123,6 +124,7 @@ def compare_plan(
         rows: the plan's table for these ranks.
         options: sizes, budget, seed.
         algorithm_at: what the plan uses at a size.
+        on_compared: gets what was measured, with its samples.
 
     Raises:
         WrongResultError: the plan computes something else than an allreduce.
@@ -181,6 +183,7 @@ def compare_plan(
         seen_twice = {one.message_bytes: one for one in _measured(again, sampling, options, len(points))}
         found = [_joined(one, seen_twice.get(one.message_bytes)) for one in found]
     warnings.extend(sample_warnings(found))
+    on_compared(found)
     return [_row(one, algorithm_at(one.message_bytes)) for one in found], warnings
 
 
@@ -192,7 +195,7 @@ def comparison_to_document(
     warnings: Sequence[str],
     step: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The JSON document.
+    """The JSON document of one launch.
 
     Args:
         rows: ascending.
@@ -208,12 +211,35 @@ def comparison_to_document(
         "num_ranks": num_ranks,
         "confidence": CONFIDENCE,
         "correction": "bonferroni",
-        "rows": [{**asdict(row), "ratio_ci": list(row.ratio_ci)} for row in rows],
+        "num_launches": 1,
+        "rows": [_row_to_json(row) for row in rows],
         "warnings": list(warnings),
     }
     if step is not None:
         document["step"] = dict(step)
     return document
+
+
+def joined_document(documents: Sequence[Mapping[str, Any]], found: Sequence[Confirmation]) -> dict[str, Any]:
+    """The JSON document of several launches.
+
+    Args:
+        documents: of each launch, the first first.
+        found: over all of them, by size.
+    """
+    first = dict(documents[0])
+    algorithms = {row["message_bytes"]: row["algorithm"] for row in first["rows"]}
+    warnings = dict.fromkeys(line for document in documents for line in document["warnings"])
+    return {
+        **first,
+        "num_launches": len(documents),
+        "rows": [_row_to_json(_row(one, algorithms[one.message_bytes])) for one in found],
+        "warnings": list(warnings),
+    }
+
+
+def _row_to_json(row: ComparisonRow) -> dict[str, Any]:
+    return {**asdict(row), "ratio_ci": list(row.ratio_ci)}
 
 
 def _left_out(size: int, budget_s: float) -> str:

@@ -59,7 +59,7 @@ _LEAST_NEED: Final = 40
 _LARGEST_SHARE: Final = 0.5
 """Of the time for confirmation: what one size among several may take at the cost of the others' rounds."""
 
-PASSES: Final = 4
+PASSES: Final = 6
 """Points are visited this often, in an order drawn anew, so that a slow minute falls on all of them, and on
 new connections each time."""
 
@@ -306,7 +306,9 @@ def confirm(
         num_comparisons: to correct for; None for those of these points.
         after_point: called after each visit.
     """
-    taken = _take(points, sampling, deadline_s=deadline_s, after_point=after_point)
+    taken = _take(
+        points, sampling, fewest=_fewest_rounds(points), deadline_s=deadline_s, after_point=after_point
+    )
     samples = [
         PointSamples(point=point, candidate=candidate, blocks=blocks)
         for point, by_candidate in zip(points, taken, strict=True)
@@ -384,13 +386,16 @@ def _take(
     points: Sequence[Point],
     sampling: Sampling,
     *,
+    fewest: int,
     deadline_s: float,
-    after_point: Callable[[], None] = lambda: None,
+    after_point: Callable[[], None],
 ) -> list[dict[Candidate, tuple[Block, ...]]]:
-    """Samples of all points, by candidate; without candidates that are wrong or whose call was cut off."""
+    """Samples of all points, by candidate; without candidates that are wrong or whose call was cut off.
+
+    Of each point at least ``fewest`` rounds are run as long as there is time.
+    """
     collected: list[list[Samples]] = [[] for _ in points]
     arms_of: dict[int, tuple[Candidate, ...]] = {}
-    fewest = _fewest_rounds(points)
     visits = [
         (turn, int(index), _share(points[int(index)].num_rounds, turn), _share(fewest, turn))
         for turn in range(PASSES)
@@ -508,7 +513,7 @@ def run_null_trials(
                         call_s=default_s[size],
                     )
                 )
-    taken = _take(trials, sampling, deadline_s=deadline_s, after_point=after_trial)
+    taken = _take(trials, sampling, fewest=0, deadline_s=deadline_s, after_point=after_trial)
     samples = [
         PointSamples(point=point, candidate=TWIN, blocks=by_candidate[TWIN])
         for point, by_candidate in zip(trials, taken, strict=True)

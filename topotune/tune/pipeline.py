@@ -23,6 +23,7 @@ from topotune.plan.model import Certificate, Row
 from topotune.tune.confirm import (
     CONFIDENCE,
     PASSES,
+    Confirmation,
     NullTrials,
     confirm,
     count_comparisons,
@@ -31,6 +32,7 @@ from topotune.tune.confirm import (
     plan_confirmation,
     run_null_trials,
 )
+from topotune.tune.consistency import Timed, violations
 from topotune.tune.decide import DefaultTime, Limit, decide_rows
 from topotune.tune.diagnosis import sample_warnings
 from topotune.tune.finalists import (
@@ -103,12 +105,14 @@ class Choice:
         certificate: how it was confirmed.
         warnings: one line each.
         notes: what a user may like to know of how the run went, one line each.
+        confirmations: with their samples.
     """
 
     rows: tuple[Row, ...]
     certificate: Certificate
     warnings: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    confirmations: tuple[Confirmation, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -122,6 +126,7 @@ class _Run:
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     best: dict[int, BestSoFar] = field(default_factory=dict)
+    default_timed: dict[int, Timed] = field(default_factory=dict)
     phase: Phase = "pilot"
     measuring: Measuring | None = None
     unsearched: tuple[int, str] | None = None
@@ -239,6 +244,7 @@ def choose_rows(
             "the machine was busy"
         )
     run.warnings.extend(sample_warnings(confirmations))
+    run.warnings.extend(_inconsistencies(run.default_timed, confirmations, limit))
     run.warnings.extend(_problems(sampling, searches))
     run.report("done")
     return Choice(
@@ -246,6 +252,7 @@ def choose_rows(
         certificate=_certificate(run, count_comparisons(points), nulls),
         warnings=tuple(run.warnings),
         notes=tuple(run.notes),
+        confirmations=tuple(confirmations),
     )
 
 
@@ -278,6 +285,7 @@ def _pilot(run: _Run, predicted_s: Callable[[int], float]) -> dict[int, DefaultT
         more_s = run.sampling.rounds("pilot", size, (DEFAULT,), num_rounds, first_guess_s=guess_s)[:, 0]
         times_s = np.concatenate((times_s, more_s))
         last_bytes, last_s = size, float(np.median(times_s))
+        run.default_timed[size] = Timed.of(size, times_s)
         defaults[size] = DefaultTime(median_s=last_s, num_samples=len(times_s))
         run.stands(size, DEFAULT, 1.0, last_s)
         if relative_spread(times_s) > _SCATTERED:
@@ -518,6 +526,18 @@ def _what_runs(rows: Sequence[Row], size: int) -> str:
         return "the default stays"
     assert row.evidence is not None, "a row that departs has evidence"
     return f"what was confirmed at {format_bytes(row.evidence.measured_bytes)} is taken over"
+
+
+def _inconsistencies(
+    default: Mapping[int, Timed], confirmations: Sequence[Confirmation], limit: Limit
+) -> list[str]:
+    """What the samples of the pilot and those that confirmed rows say against each other and the bound."""
+    timed: dict[str, dict[int, Timed]] = {"the default": dict(default)}
+    for one in confirmations:
+        default_s, other_s = (np.concatenate(arms) for arms in zip(*one.blocks, strict=True))
+        for name, samples_s in (("the default", default_s), (one.candidate.label, other_s)):
+            timed.setdefault(name, {})[one.message_bytes] = Timed.of(one.message_bytes, samples_s)
+    return violations({name: list(by_size.values()) for name, by_size in timed.items()}, limit.time_s)
 
 
 def _listed(sizes: Iterable[int]) -> str:

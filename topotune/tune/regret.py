@@ -54,7 +54,8 @@ class Ending:
 
     def in_words(self) -> str:
         """One line for the plan."""
-        worth = f"{max(0.01, 100 * self.left):.2g} %"
+        percent = max(0.01, 100 * self.left)
+        worth = f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
         if self.by_time:
             return f"the search ended with its time: a larger --budget is worth at most {worth}"
         return f"the search ended early: further tuning is worth at most {worth}"

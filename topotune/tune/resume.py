@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 from topotune.errors import InputFileError
 from topotune.tune.journal import FinishedTrial, JournalContents
 from topotune.tune.statistics import Samples
-from topotune.tune.trial import DEFAULT, Candidate, Check, Condition
+from topotune.tune.trial import DEFAULTS, Candidate, Check, Condition
 
 DEATHS: Final = 2
 """A candidate that was running at so many deaths, or was cut off so often, is left out."""
@@ -112,7 +112,7 @@ def read_past(contents: JournalContents, path: Path) -> Past:
         _take_finished(past, begun, trial, path)
     for number, unfinished in contents.unfinished.items():
         begun = _valid(_TRIAL, unfinished, path, f"trial {number}")
-        past.deaths.update(arm for arm in begun.candidates if arm != DEFAULT)
+        past.deaths.update(arm for arm in begun.candidates if arm not in DEFAULTS)
         if begun.kind in _REPLAYED:
             past.elapsed_s = max(past.elapsed_s, begun.at_s)
     for number, note in enumerate(contents.notes, start=1):

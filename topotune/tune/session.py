@@ -8,7 +8,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -48,6 +48,7 @@ from topotune.step.buckets import assign_buckets, layout_of, limits_of
 from topotune.train.agreement import shape_of
 from topotune.tune.arrangement import Arrangement
 from topotune.tune.compare import compare_plan, comparison_to_document
+from topotune.tune.confirm import Confirmation
 from topotune.tune.decide import Limit
 from topotune.tune.gpu_station import GpuStation, NcclEngine, log_to
 from topotune.tune.journal import ENDED
@@ -82,6 +83,9 @@ def tune_worker(
     on_network: Callable[[str], None] = lambda line: None,
     say: Callable[[TopotuneError], None] = lambda _error: None,
     on_note: Callable[[str], None] = lambda line: None,
+    *,
+    on_confirmed: Callable[[Sequence[Confirmation]], None] = lambda _found: None,
+    keeps: bool = True,
 ) -> dict[str, Any] | None:
     """Tune on this rank, together with all others.
 
@@ -92,6 +96,8 @@ def tune_worker(
         on_network: called on rank 0 with each line about the network interfaces that the nodes use.
         say: as for `joined_world`.
         on_note: called on rank 0 with each line about how the run went.
+        on_confirmed: called on rank 0 with what confirmed rows, and its samples.
+        keeps: whether the plan is kept for later runs on this cluster.
 
     Returns:
         the plan's document on rank 0, None on the others.
@@ -109,10 +115,10 @@ def tune_worker(
         ExitStack() as stack,
         _nccl_log(options) as log,
         joined_world(None, on_network, say, options.backend) as world,
-        closing(_step_ranks(world)) as steps,
+        closing(step_ranks_of(world)) as steps,
     ):
         started_s = time.perf_counter()
-        plan = _tune(world, steps, options, started_s, on_progress, on_note, stack, log)
+        plan = _tune(world, steps, options, started_s, on_progress, on_note, stack, log, on_confirmed, keeps)
     return None if plan is None else plan_to_document(plan)
 
 
@@ -121,6 +127,8 @@ def compare_worker(
     on_network: Callable[[str], None] = lambda line: None,
     say: Callable[[TopotuneError], None] = lambda _error: None,
     on_progress: OnProgress = lambda _progress: None,
+    *,
+    on_compared: Callable[[Sequence[Confirmation]], None] = lambda _found: None,
 ) -> dict[str, Any] | None:
     """Compare a plan with the default on this rank, together with all others.
 
@@ -130,6 +138,7 @@ def compare_worker(
         on_progress: called on rank 0, before each block of calls.
         on_network: called on rank 0 with each line about the network interfaces that the nodes use.
         say: as for `joined_world`.
+        on_compared: called on rank 0 with what was measured, and its samples.
 
     Returns:
         the document ``topotune/comparison`` on rank 0, None on the others.
@@ -140,7 +149,7 @@ def compare_worker(
         RunError: ranks could not be timed, or the plan computes something else.
     """
     options = CompareOptions.from_payload(payload)
-    with joined_world(options.plan_path, on_network, say) as world, closing(_step_ranks(world)) as steps:
+    with joined_world(options.plan_path, on_network, say) as world, closing(step_ranks_of(world)) as steps:
         started_s = time.perf_counter()
         agreement = world.planned.agreement
         assert agreement is not None
@@ -156,9 +165,9 @@ def compare_worker(
             )
         table = find_group(agreement.plan, agreement.shape())
         rows = () if table is None or table.allreduce is None else table.allreduce
-        station = _station(world, steps)
+        station = new_station(world, steps)
         if world.rank != 0:
-            _follow(world, station)
+            followed(world, station)
             return None
         bench = TorchBench(station, started_s=started_s)
         sampling = Sampling(bench=bench, rng=np.random.default_rng(options.seed))
@@ -168,13 +177,14 @@ def compare_worker(
             on_progress(share_of_budget("compare", bench.now_s(), options.budget_s, measuring))
 
         sampling.on_trial = on_trial
-        with _told_to_all(world, bench):
+        with told_to_all(world, bench):
             gradients = None if options.step is None else options.step.gradients()
             found, warnings = compare_plan(
                 sampling,
                 rows,
                 options if options.step is None else replace(options, budget_s=ROWS_SHARE * options.budget_s),
                 algorithm_at=lambda size: find_row(rows, size).algorithm if rows else "default",
+                on_compared=on_compared,
             )
             step = None
             if gradients is not None:
@@ -196,6 +206,8 @@ def _tune(
     on_note: Callable[[str], None],
     stack: ExitStack,
     log: Path | None,
+    on_confirmed: Callable[[Sequence[Confirmation]], None],
+    keeps: bool,
 ) -> Plan | None:
     report = on_progress if world.rank == 0 else lambda _progress: None
     messages = Messages(world.private.group)
@@ -218,7 +230,7 @@ def _tune(
     place, model = None, None
     station: Station
     if log is None:
-        station = _station(world, steps)
+        station = new_station(world, steps)
     else:
         place = combined_place(messages.gather(local_nccl_facts()), world.nodes.node_of_rank)
         station = stack.enter_context(closing(_gpu_station(world, place, log)))
@@ -233,10 +245,10 @@ def _tune(
         warnings = _warnings_of(place)
     tables = make_tables(world, station, options)
     if world.rank != 0:
-        _follow(world, station)
+        followed(world, station)
         return None
     bench = TorchBench(station, started_s=started_s - past.elapsed_s)
-    with _told_to_all(world, bench):
+    with told_to_all(world, bench):
         gradients = None if options.step is None else options.step.gradients()
         arrangement = Arrangement.of(model, numa_of_rank)
         bench.arrange(arrangement.rank_order)
@@ -265,6 +277,7 @@ def _tune(
             arrangement,
             lambda key: share_of(rows_report, key + 1, len(tables) + 1),
         )
+        on_confirmed(choice.confirmations)
         for line in choice.notes:
             on_note(line)
         if num_finished:
@@ -282,7 +295,7 @@ def _tune(
         if journal is not None:
             journal.note(ENDED, {"plan": plan_to_document(plan)})
     bench.end()
-    if kept_at is not None and (problem := keep(kept_at, plan)) is not None:
+    if keeps and kept_at is not None and (problem := keep(kept_at, plan)) is not None:
         on_note(problem)
     return plan
 
@@ -323,13 +336,13 @@ def _known_plan(
     if not messages.gather(known.plan is not None)[0]:
         return path, _KnownPlan()
     if world.rank != 0:
-        _follow(world, station)
+        followed(world, station)
         return path, _KnownPlan(holds=bool(messages.gather(None)[0]))
     assert known.plan is not None
     bench = TorchBench(station, started_s=started_s)
     table = known.plan.groups[0].allreduce
     assert table is not None, "it was found for this shape"
-    with _told_to_all(world, bench):
+    with told_to_all(world, bench):
         bench.arrange(known.plan.rank_order)
         sampling = Sampling(bench=bench, rng=np.random.default_rng(options.seed))
         checked = recheck(known.plan, table, sampling, options)
@@ -346,7 +359,7 @@ def _known_plan(
 
 
 @contextmanager
-def _told_to_all(world: World, bench: TorchBench) -> Iterator[None]:
+def told_to_all(world: World, bench: TorchBench) -> Iterator[None]:
     """Have all ranks raise what rank 0 gives up with while the others wait for its next command."""
     try:
         yield
@@ -356,7 +369,7 @@ def _told_to_all(world: World, bench: TorchBench) -> Iterator[None]:
         raise
 
 
-def _follow(world: World, station: Station) -> None:
+def followed(world: World, station: Station) -> None:
     """Do what rank 0 says.
 
     Raises:
@@ -368,7 +381,8 @@ def _follow(world: World, station: Station) -> None:
         raise error
 
 
-def _station(world: World, steps: StepRanks) -> Station:
+def new_station(world: World, steps: StepRanks) -> Station:
+    """This rank's part in every measurement."""
     station = Station(
         world.planned, world.raw, world.private, world.nodes.node_of_rank, fresh_raw=world.fresh_raw
     )
@@ -400,7 +414,8 @@ def _warnings_of(place: NcclPlace) -> tuple[str, ...]:
     return () if why is None or place.num_nodes * place.ranks_per_node == 1 else (why,)
 
 
-def _step_ranks(world: World) -> StepRanks:
+def step_ranks_of(world: World) -> StepRanks:
+    """This rank's part in measuring training steps."""
     return StepRanks(world.planned, world.raw, Messages(world.private.group), world.nodes.node_of_rank)
 
 

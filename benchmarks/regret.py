@@ -1,0 +1,242 @@
+"""How far a plan is from what exhaustive measurement would have chosen, and at what cost.
+
+    topotune lab 2x4 -- python benchmarks/regret.py record -o benchmarks/data/exhaustive-2x4.json
+    python benchmarks/regret.py replay benchmarks/data/exhaustive-2x4.json [--shares 0.15,0.5,1]
+
+``record`` runs on every rank of a cluster: it times the default and up to 12 candidates, the best predicted,
+at 6 sizes, 7 repeats each in random order, and writes every sample with what was predicted. Once per cluster.
+
+``replay`` needs no cluster: the whole choosing of `topotune tune` runs on those samples and a clock of their
+own, with a budget that is a share of the exhaustive measuring time. What it chose at each size is held
+against the best median of all: the regret, as geometric mean over the sizes, over 20 seeds. Two choices are
+shown: of the search alone, given all of the budget, and of the plan, whose rows were also confirmed.
+"""
+
+import argparse
+import json
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+import topotune
+from topotune.links import fit_links, measure_links
+from topotune.tune.arrangement import Arrangement
+from topotune.tune.decide import Limit
+from topotune.tune.options import TuneOptions
+from topotune.tune.pipeline import choose_rows
+from topotune.tune.sampling import Sampling
+from topotune.tune.search import SizeSearch, search_sizes
+from topotune.tune.session import followed, told_to_all
+from topotune.tune.shortlist import shortlist
+from topotune.tune.timing import Station, TorchBench
+from topotune.tune.trial import DEFAULT, DEFAULTS, Block, BlockTimes, Candidate, Check
+from topotune.tune.world import joined_world
+from topotune.units import format_bytes, parse_sizes
+
+SIZES: Final = "16K,64K,256K,1M,4M,16M"
+MOST_CANDIDATES: Final = 12
+REPEATS: Final = 7
+SEEDS: Final = 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    modes = parser.add_subparsers(dest="mode", required=True)
+    recording = modes.add_parser("record", help="on every rank of a cluster")
+    recording.add_argument("--sizes", default=SIZES, help=f"message sizes (default {SIZES})")
+    recording.add_argument("--repeats", type=int, default=REPEATS, help=f"of each (default {REPEATS})")
+    recording.add_argument("-o", "--output", type=Path, required=True)
+    replaying = modes.add_parser("replay", help="on a recorded file")
+    replaying.add_argument("file", type=Path)
+    replaying.add_argument("--shares", default="0.15,0.5,1", help="of the exhaustive time, as budgets")
+    replaying.add_argument("--seeds", type=int, default=SEEDS, help=f"runs of each (default {SEEDS})")
+    options = parser.parse_args()
+    if options.mode == "record":
+        record(parse_sizes(options.sizes), options.repeats, options.output)
+        return
+    recorded = Recorded(json.loads(options.file.read_text()))
+    print(f"{options.file}: exhaustive measuring took {recorded.exhaustive_s:.1f} s of calls")
+    for share in map(float, options.shares.split(",")):
+        print(describe(recorded, share, options.seeds), flush=True)
+
+
+def record(sizes: tuple[int, ...], repeats: int, output: Path) -> None:
+    """Time everything, on one rank."""
+    with joined_world(None) as world:
+        measurement = measure_links(world.private.group, budget_s=4.0, seed=0, nodes=world.nodes)
+        station = Station(world.planned, world.raw, world.private, world.nodes.node_of_rank)
+        if world.rank != 0:
+            followed(world, station)
+            return
+        arrangement = Arrangement.of(fit_links(measurement, seed=0))
+        bench = TorchBench(station, started_s=perf_counter())
+        with told_to_all(world, bench):
+            bench.arrange(arrangement.rank_order)
+            predicted_s = arrangement.predictor(sizes)
+            sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+            tables = [table(sampling, arrangement, predicted_s, size, repeats) for size in sizes]
+        bench.end()
+    document = {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "num_ranks": world.num_ranks,
+        "node_of_rank": list(world.nodes.node_of_rank),
+        "topotune": topotune.__version__,
+        "torch": torch.__version__,
+        "sizes": tables,
+    }
+    output.write_text(json.dumps(document, indent=1) + "\n")
+    print(f"written to {output}")
+
+
+def table(
+    sampling: Sampling, arrangement: Arrangement, predicted_s: Any, size: int, repeats: int
+) -> dict[str, Any]:
+    """Samples of one size, by candidate."""
+    able = shortlist(arrangement.candidates(), predicted_s, size)[:MOST_CANDIDATES]
+    exact = [one for one in able if sampling.check(one, size) is None]
+    times_s = sampling.rounds("search", size, (DEFAULT, *exact), repeats, first_guess_s=0.05)
+    print(f"{format_bytes(size)}: {len(exact)} candidates", flush=True)
+    return {
+        "message_bytes": size,
+        "arms": [
+            {**one.to_json(), "predicted_s": predicted_s(one, size), "times_s": times_s[:, column].tolist()}
+            for column, one in enumerate((DEFAULT, *exact))
+        ],
+    }
+
+
+class Recorded:
+    """Recorded samples; between recorded sizes those of the nearest, in proportion to the default's."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.times_s: dict[int, dict[Candidate, np.ndarray]] = {}
+        self.predicted_s: dict[int, dict[Candidate, float]] = {}
+        for one in document["sizes"]:
+            arms = {Candidate.of(arm["algorithm"], arm["params"]): arm for arm in one["arms"]}
+            size = one["message_bytes"]
+            self.times_s[size] = {arm: np.array(found["times_s"]) for arm, found in arms.items()}
+            self.predicted_s[size] = {arm: found["predicted_s"] for arm, found in arms.items()}
+        self.exhaustive_s = sum(
+            float(times.sum()) for arms in self.times_s.values() for times in arms.values()
+        )
+
+    def near(self, message_bytes: int) -> int:
+        return min(self.times_s, key=lambda size: abs(math.log(size / message_bytes)))
+
+    def samples_s(self, arm: Candidate, message_bytes: int) -> np.ndarray:
+        size = self.near(message_bytes)
+        arms = self.times_s[size]
+        return arms[DEFAULT if arm in DEFAULTS else arm] * (message_bytes / size)
+
+    def candidates(self) -> list[Candidate]:
+        return list(dict.fromkeys(arm for arms in self.times_s.values() for arm in arms if arm != DEFAULT))
+
+    def prediction(self, arm: Candidate, message_bytes: int) -> float:
+        return self.predicted_s[self.near(message_bytes)].get(arm, math.inf)
+
+
+class Replay:
+    """A bench whose samples were recorded, and whose clock is theirs."""
+
+    def __init__(self, recorded: Recorded, seed: int) -> None:
+        self.recorded = recorded
+        self.rng = np.random.default_rng(seed)
+        self.clock_s = 0.0
+
+    def now_s(self) -> float:
+        return self.clock_s
+
+    def renew(self) -> None:
+        pass
+
+    def check(self, candidate: Candidate, message_bytes: int, *, limit_s: float | None) -> Check:
+        taken_s = self.rng.choice(self.recorded.samples_s(candidate, message_bytes), 2)
+        self.clock_s += float(taken_s.sum())
+        return Check(problem=None, call_s=float(taken_s.min()))
+
+    def run(self, block: Block) -> BlockTimes:
+        shape = (len(block.orders), len(block.arms))
+        times_s = np.empty(shape)
+        for column, arm in enumerate(block.arms):
+            samples_s = self.recorded.samples_s(arm, block.message_bytes)
+            times_s[:, column] = self.rng.choice(samples_s, len(block.orders))
+            self.clock_s += block.warmups[column] * float(np.median(samples_s))
+        self.clock_s += float(times_s.sum())
+        return BlockTimes(times_s=times_s, num_missed=0, scheme="clock")
+
+
+def describe(recorded: Recorded, share: float, seeds: int) -> str:
+    """Regret of the search alone and of the plan, with this share of the exhaustive time as budget."""
+    budget_s = share * recorded.exhaustive_s
+    searched, planned, took = [], [], []
+    for seed in range(seeds):
+        searched.append(search_alone(recorded, budget_s, seed))
+        bench = Replay(recorded, seed)
+        choice = choose_rows(
+            Sampling(bench=bench, rng=np.random.default_rng(seed)),
+            TuneOptions(budget_s=budget_s, sizes=tuple(sorted(recorded.times_s)), seed=seed),
+            recorded.candidates(),
+            predicted_s=recorded.prediction,
+            limit=Limit(no_bound_reason="replayed"),
+        )
+        chosen = {}
+        for size in recorded.times_s:
+            row = next(
+                row
+                for row in choice.rows
+                if row.min_bytes <= size and (row.max_bytes is None or size < row.max_bytes)
+            )
+            chosen[size] = Candidate.of(row.algorithm, row.params)
+        planned.append(regret(recorded, chosen))
+        took.append(bench.clock_s / recorded.exhaustive_s)
+    return (
+        f"  budget {share:.0%}: regret of the search {percent(searched)}, of the plan {percent(planned)}; "
+        f"the run took {np.mean(took):.0%} of the exhaustive time"
+    )
+
+
+def search_alone(recorded: Recorded, budget_s: float, seed: int) -> float:
+    """Regret of the search's ranking where all of the budget is the search's."""
+    bench = Replay(recorded, seed)
+    searches = [
+        SizeSearch(
+            message_bytes=size,
+            candidates=shortlist(recorded.candidates(), recorded.prediction, size),
+            default_s=float(np.median(arms[DEFAULT])),
+            seed=seed,
+            predicted_s=lambda arm, size=size: recorded.prediction(arm, size),  # type: ignore[misc]
+        )
+        for size, arms in recorded.times_s.items()
+    ]
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(seed))
+    search_sizes(searches, sampling, deadline_s=lambda: budget_s, budget_s=budget_s)
+    chosen = {}
+    for search in searches:
+        best = search.standings()[:1]
+        ahead = bool(best) and best[0].comparison.ratio > 1
+        chosen[search.message_bytes] = best[0].candidate if ahead else DEFAULT
+    return regret(recorded, chosen)
+
+
+def regret(recorded: Recorded, chosen: dict[int, Candidate]) -> float:
+    """Geometric mean over sizes of chosen / best, minus 1."""
+    logs = []
+    for size, arms in recorded.times_s.items():
+        medians_s = {arm: float(np.median(times_s)) for arm, times_s in arms.items()}
+        logs.append(math.log(medians_s[chosen[size]] / min(medians_s.values())))
+    return math.exp(float(np.mean(logs))) - 1
+
+
+def percent(regrets: list[float]) -> str:
+    return f"{100 * np.mean(regrets):.1f} % (worst {100 * np.max(regrets):.1f} %)"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""Several launches of the ranks, each on fresh processes: their samples together, a launch as a block.
+
+Theory of operation. Launches of the same job differ by more than rounds of one launch do (Hunold and
+Carpen-Amarie 2014), and no number of rounds tells by how much. So each further launch measures the same
+points again, and the samples of a launch make one block: the interval is widened by what launches scatter,
+estimated over all points together (`topotune.tune.statistics`). A row of a plan that does not clear the
+margin over all launches goes back to the default.
+
+Samples travel between processes as JSON: by size and candidate, the default's times and the other's.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from topotune.plan import Plan, Row
+from topotune.tune.confirm import Confirmation, Point, PointSamples, judge
+from topotune.tune.statistics import Block
+from topotune.tune.trial import DEFAULT, PLANNED, Candidate
+from topotune.units import format_bytes
+
+MOST: Final = 20
+"""Launches of one command."""
+
+_METHOD: Final = "; confirmed over {} launches, each on fresh processes, a launch as a block"
+
+
+def samples_to_json(confirmations: Sequence[Confirmation]) -> list[dict[str, Any]]:
+    """What a launch measured."""
+    return [
+        {
+            "message_bytes": one.message_bytes,
+            "candidate": one.candidate.to_json(),
+            "searched": one.searched,
+            "default_s": np.concatenate([default for default, _ in one.blocks]).tolist(),
+            "other_s": np.concatenate([other for _, other in one.blocks]).tolist(),
+        }
+        for one in confirmations
+        if one.blocks
+    ]
+
+
+def points_of(rows: Sequence[Row]) -> list[tuple[int, Candidate]]:
+    """Where the rows of a plan that are not the default were confirmed; ascending."""
+    found: dict[tuple[int, Candidate], None] = {}
+    for row in rows:
+        if row.algorithm == DEFAULT.algorithm or row.evidence is None:
+            continue
+        candidate = Candidate.of(row.algorithm, row.params)
+        for size in row.evidence.confirmed_bytes or (row.evidence.measured_bytes,):
+            found[size, candidate] = None
+    return sorted(found, key=lambda key: key[0])
+
+
+def joined_samples(launches: Sequence[Sequence[Mapping[str, Any]]]) -> list[PointSamples]:
+    """All launches together: of each point that every launch measured, a block a launch."""
+    blocks: dict[tuple[int, Candidate], list[Block]] = {}
+    searched: dict[tuple[int, Candidate], bool] = {}
+    for launch in launches:
+        for one in launch:
+            candidate = Candidate.of(one["candidate"]["algorithm"], one["candidate"]["params"])
+            key = (int(one["message_bytes"]), candidate)
+            default_s, other_s = (np.array(one[name], dtype=np.float64) for name in ("default_s", "other_s"))
+            blocks.setdefault(key, []).append((default_s, other_s))
+            searched.setdefault(key, bool(one["searched"]))
+    return [
+        PointSamples(
+            point=Point(message_bytes=key[0], candidates=(key[1],), searched=searched[key]),
+            candidate=key[1],
+            blocks=tuple(own),
+        )
+        for key, own in sorted(blocks.items(), key=lambda item: item[0][0])
+        if len(own) == len(launches)
+    ]
+
+
+def settled(
+    plan: Plan, launches: Sequence[Sequence[Mapping[str, Any]]], *, min_gain: float, seed: int
+) -> Plan:
+    """The plan with what holds over all launches.
+
+    Args:
+        plan: of the first launch; its world group's allreduce table is settled.
+        launches: samples of each launch, the first among them.
+        min_gain: the margin.
+        seed: of the bootstrap.
+    """
+    rows = plan.groups[0].allreduce
+    assert rows is not None
+    wanted = points_of(rows)
+    known = set(wanted)
+    samples = [one for one in joined_samples(launches) if (one.point.message_bytes, one.candidate) in known]
+    found = {
+        (one.message_bytes, one.candidate): one
+        for one in judge(samples, num_comparisons=max(1, len(wanted)), min_gain=min_gain, seed=seed)
+    }
+    warnings = []
+    kept_rows = []
+    for row in rows:
+        candidate = Candidate.of(row.algorithm, row.params)
+        if row.algorithm == DEFAULT.algorithm or row.evidence is None:
+            kept_rows.append(row)
+            continue
+        sizes = row.evidence.confirmed_bytes or (row.evidence.measured_bytes,)
+        lost = [size for size in sizes if (size, candidate) not in found or not found[size, candidate].passed]
+        if lost:
+            warnings.append(
+                f"{candidate.label} from {format_bytes(row.min_bytes)} on won in the first launch, but over "
+                f"{len(launches)} launches not at {format_bytes(lost[0])}: the default stays there"
+            )
+            kept_rows.append(_as_default(row))
+            continue
+        shown = found[row.evidence.measured_bytes, candidate].comparison
+        evidence = replace(
+            row.evidence,
+            median_s=shown.median_s,
+            default_median_s=shown.default_median_s,
+            ratio=shown.ratio,
+            ratio_ci=(shown.low, shown.high),
+            num_samples=shown.num_rounds,
+        )
+        share = row.percent_of_optimum
+        if share is not None:
+            share *= row.evidence.median_s / shown.median_s
+        kept_rows.append(replace(row, evidence=evidence, percent_of_optimum=share))
+    world = replace(plan.groups[0], allreduce=tuple(kept_rows))
+    has_departures = any(row.algorithm != DEFAULT.algorithm for row in kept_rows)
+    return replace(
+        plan,
+        groups=(world, *plan.groups[1:]),
+        rank_order=plan.rank_order if has_departures else None,
+        certificate=replace(plan.certificate, method=plan.certificate.method + _METHOD.format(len(launches))),
+        warnings=(*plan.warnings, *warnings),
+    )
+
+
+def _as_default(row: Row) -> Row:
+    """The default in the range of a row, with what it took there."""
+    assert row.evidence is not None
+    share = row.percent_of_optimum
+    if share is not None:
+        share *= row.evidence.median_s / row.evidence.default_median_s
+    return replace(
+        row,
+        algorithm=DEFAULT.algorithm,
+        params={},
+        percent_of_optimum=share,
+        evidence=replace(
+            row.evidence,
+            median_s=row.evidence.default_median_s,
+            ratio=1.0,
+            ratio_ci=(1.0, 1.0),
+            predicted_s=None,
+            confirmed_bytes=(),
+            backward_ratio_ci=None,
+            busy_ratio=None,
+        ),
+    )
+
+
+def compared_samples(launches: Sequence[Sequence[Mapping[str, Any]]], *, seed: int) -> list[Confirmation]:
+    """A plan against the default over all launches; intervals hold all at once."""
+    samples = [one for one in joined_samples(launches) if one.candidate == PLANNED]
+    return judge(
+        samples, num_comparisons=max(1, len(samples)), min_gain=0.0, seed=seed, correction="bonferroni"
+    )
