@@ -55,7 +55,8 @@ def describe_group(group: Group) -> str:
             continue
         shape = group.shape
         nodes = "1 node" if shape.num_nodes == 1 else f"{shape.num_nodes} nodes"
-        parts.append(f"{collective}, {shape.num_ranks} ranks on {nodes}")
+        stride = {0: ", at no fixed stride", 1: ""}.get(shape.stride, f", stride {shape.stride}")
+        parts.append(f"{collective}, {shape.num_ranks} ranks on {nodes}{stride}")
         parts.append(
             align(
                 ["message size", "algorithm", "default", "plan", "ratio", "95 % interval", "of optimum"],

@@ -1,7 +1,7 @@
 """Predicted times of reduce-scatters and all-gathers, for the order in which they are tried.
 
-The library's own are predicted as `topotune.simulate.native` says. What goes through memory takes half as long
-as an allreduce through it, and between nodes as long as a ring.
+The library's own are predicted as `topotune.simulate.native` says. What goes through memory takes half as
+long as an allreduce through it, and between nodes as long as a ring.
 """
 
 from collections.abc import Sequence
