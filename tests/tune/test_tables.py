@@ -3,8 +3,9 @@
 import pytest
 from gloo_world import RankError, run_world
 
+from topotune.errors import UsageError
 from topotune.plan import GroupShape, plan_from_document
-from topotune.tune.options import TuneOptions
+from topotune.tune.options import TuneOptions, collectives_of
 
 pytestmark = pytest.mark.gloo
 
@@ -51,6 +52,8 @@ def test_groups_of_other_ranks_are_refused_on_all_ranks():
 
 
 def test_all_three_collectives_are_tuned_where_groups_are_given():
-    assert TuneOptions().tuned_collectives == ("allreduce",)
-    assert TuneOptions(groups="dp=2").tuned_collectives == ("allreduce", "reduce_scatter", "allgather")
-    assert TuneOptions(groups="dp=2", collectives=("allgather",)).tuned_collectives == ("allgather",)
+    assert collectives_of(None, None) == ("allreduce",)
+    assert collectives_of("dp=2", None) == ("allreduce", "reduce_scatter", "allgather")
+    assert collectives_of("dp=2", ("allgather", "allreduce")) == ("allreduce", "allgather")
+    with pytest.raises(UsageError, match="--collectives: 'gather' is none of allreduce, reduce_scatter"):
+        TuneOptions(collectives=("gather",))

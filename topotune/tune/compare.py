@@ -163,6 +163,7 @@ def comparison_to_document(
     plan: str,
     warnings: Sequence[str],
     step: Mapping[str, Any] | None = None,
+    tables: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The JSON document.
 
@@ -172,6 +173,7 @@ def comparison_to_document(
         plan: where the plan came from.
         warnings: one line each.
         step: a training step under the plan against one without; None where none was compared.
+        tables: of other collectives and groups, each with its ``rows``.
     """
     document = {
         "schema": SCHEMA,
@@ -180,12 +182,19 @@ def comparison_to_document(
         "num_ranks": num_ranks,
         "confidence": CONFIDENCE,
         "correction": "bonferroni",
-        "rows": [{**asdict(row), "ratio_ci": list(row.ratio_ci)} for row in rows],
+        "rows": [row_to_json(row) for row in rows],
         "warnings": list(warnings),
     }
     if step is not None:
         document["step"] = dict(step)
+    if tables:
+        document["tables"] = [dict(table) for table in tables]
     return document
+
+
+def row_to_json(row: ComparisonRow) -> dict[str, Any]:
+    """One size as it stands in the document."""
+    return {**asdict(row), "ratio_ci": list(row.ratio_ci)}
 
 
 def _left_out(size: int, budget_s: float) -> str:
