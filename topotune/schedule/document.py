@@ -66,9 +66,10 @@ def from_document(value: Value) -> Schedule:
     )
     num_ranks = members["num_ranks"].integer(1, MAX_RANKS)
     bounds = _integers(members["chunk_bounds"], MAX_CELLS // num_ranks + 1, MAX_CHUNK_DENOMINATOR, "bounds")
-    columns: dict[str, IntColumn] = {}
+    columns: dict[str, Any] = {}
     for name in _COLUMNS:
-        column = np.asarray(_integers(members[name], MAX_TRANSFERS, 2**31 - 1, "transfers"), dtype=np.int32)
+        numbers = _integers(members[name], MAX_TRANSFERS, 2**31 - 1, "transfers")
+        column: IntColumn = np.asarray(numbers, dtype=np.int32)
         column.setflags(write=False)
         columns[name] = column
     params = members["params"].mapping(MAX_PARAMS) if "params" in members else {}

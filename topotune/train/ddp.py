@@ -21,8 +21,9 @@ from topotune.train.agreement import agree
 from topotune.train.allreduce import Algorithm, PlannedAllreduce
 from topotune.train.backends import fresh_prefix
 from topotune.train.fifo import FirstInFirstOut
-from topotune.train.process_group import JOIN_TIMEOUT_S, STANDING, is_plain, memory_of
+from topotune.train.process_group import JOIN_TIMEOUT_S, STANDING
 from topotune.train.source import given_source, source_of
+from topotune.train.tensors import is_plain, memory_of
 from topotune.train.usage import REPORT, GroupUsage
 from topotune.train.work import QueuedWork
 

@@ -352,7 +352,8 @@ def with_tables(
     certificates = [plan.certificate]
     for table, choice in zip(tables, choices, strict=True):
         for shape in table.shapes:
-            groups[shape] = replace(groups.get(shape, Group(shape=shape)), **{table.collective: choice.rows})
+            rows: dict[str, Any] = {table.collective: choice.rows}
+            groups[shape] = replace(groups.get(shape, Group(shape=shape)), **rows)
         certificates.append(choice.certificate)
         warnings += [f"{table.collective}, {table.name}: {warning}" for warning in choice.warnings]
         if table.is_of_world and any(row.algorithm != DEFAULT.algorithm for row in choice.rows):
