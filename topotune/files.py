@@ -82,12 +82,13 @@ def write_whole(
                 file.writelines((data,) if isinstance(data, bytes) else data)
                 file.flush()
                 os.fsync(descriptor)
+                num_bytes = file.tell()
             temporary.replace(target)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
         _sync_folder(target.parent)
-        _LOG.info("wrote %s, %d bytes", target, len(data))
+        _LOG.info("wrote %s, %d bytes", target, num_bytes)
     except OSError as problem:
         raise _refusal(path, "cannot be written", problem) from problem
 

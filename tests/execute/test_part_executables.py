@@ -1,4 +1,4 @@
-"""Reduce-scatter and all-gather on real ranks, exactly, on every way; the input of a scatter stays as it is."""
+"""Reduce-scatter and all-gather on real ranks, exactly, on every way; a scatter's input stays as it is."""
 
 import random
 from functools import partial

@@ -3,6 +3,7 @@
 import warnings
 from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
 
 import gloo_world
 import pytest
@@ -115,3 +116,33 @@ def test_parts_belong_to_ranks_as_numbered_whatever_the_order(outcomes):
     for backend in outcomes:
         for _, _, whole, _ in outcomes[backend]:
             assert whole == [10.0 * number for number in range(1200)]
+
+
+def lost_in_a_group(rank, num_ranks, store):
+    dist.init_process_group("topotune")
+    group = dist.new_group([0, 1], timeout=timedelta(seconds=4))
+    outcome = []
+    if rank < 2:
+        group.set_override("reduce_scatter", ("ring", {}))
+        part, whole = torch.empty(500), torch.ones(1000)
+        dist.reduce_scatter_single(part, whole, group=group)
+        outcome.append(part[0].item())
+    if rank == 0:
+        for _ in range(2):
+            try:
+                dist.reduce_scatter_single(part, whole, group=group)
+            except RuntimeError as error:
+                outcome.append(str(error))
+    dist.barrier()
+    dist.all_gather_single(torch.empty(3), torch.ones(1))
+    dist.destroy_process_group()
+    return outcome
+
+
+def test_a_rank_that_does_not_come_fails_the_call_and_no_other_group():
+    first, second, third = gloo_world.run_world(3, lost_in_a_group)
+    assert (second, third) == ([2.0], [])
+    assert first[0] == 2.0
+    assert "reduce_scatter of 3.91 KiB by ring" in first[1]
+    assert "the group's timeout of 4 s" in first[1]
+    assert first[2].startswith("this process group can run no more collectives: ")

@@ -27,17 +27,17 @@ def _labs() -> list[str]:
 
 def _exports() -> list[str]:
     from topotune.plan.exports import targets
-    from topotune.schedule.msccl_xml import NAME
+    from topotune.schedule import msccl_xml, mscclpp_json
     from topotune.topology.formats.exporting import SUMMARIES
 
-    return ["list", *(target.name for target in targets()), NAME, *SUMMARIES]
+    return ["list", *(target.name for target in targets()), msccl_xml.NAME, mscclpp_json.NAME, *SUMMARIES]
 
 
 def _captures() -> list[str]:
     from topotune.links.foreign.catalog import READERS as BENCHMARKS
     from topotune.topology.formats.catalog import READERS
 
-    return [reader.name for reader in (*READERS, *BENCHMARKS)]
+    return [*(reader.name for reader in READERS), *(reader.name for reader in BENCHMARKS)]
 
 
 def _kinds() -> list[str]:

@@ -126,6 +126,31 @@ Compute = Annotated[
 ]
 
 
+Groups = Annotated[
+    str | None,
+    typer.Option(
+        "--groups",
+        metavar="MESH",
+        help="Process groups of the job, too: a device mesh (dp=4,tp=2) or ranks ('0-3;4-7').",
+    ),
+]
+
+
+Collectives = Annotated[
+    str | None,
+    typer.Option(
+        "--collectives",
+        metavar="LIST",
+        help="Of allreduce, reduce_scatter, allgather.  [default: all three with --groups, else allreduce]",
+    ),
+]
+
+
+def collectives_payload(collectives: str | None) -> list[str] | None:
+    """What ranks are told of ``--collectives``; they check the names."""
+    return None if collectives is None else [name.strip() for name in collectives.split(",")]
+
+
 def step_payload(
     gradients: Path | None, parameters: str | None, backward: str | None, compute: str, *, asked: bool
 ) -> dict[str, Any] | None:

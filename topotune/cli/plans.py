@@ -17,9 +17,11 @@ from topotune.cli.app import FINDINGS, Interrupted, app
 from topotune.cli.options import (
     Backend,
     BackwardTime,
+    Collectives,
     Compute,
     Force,
     GradientsFile,
+    Groups,
     Interface,
     Json,
     Launches,
@@ -28,6 +30,7 @@ from topotune.cli.options import (
     Parameters,
     Seed,
     Sizes,
+    collectives_payload,
     step_payload,
 )
 from topotune.cli.output import check_output, deliver, print_error, width
@@ -71,22 +74,8 @@ def tune(
     params: Parameters = None,
     backward: BackwardTime = None,
     compute: Compute = "matmul",
-    groups: Annotated[
-        str | None,
-        typer.Option(
-            "--groups",
-            metavar="MESH",
-            help="Process groups of the job, too: a device mesh (dp=4,tp=2) or ranks ('0-3;4-7').",
-        ),
-    ] = None,
-    collectives: Annotated[
-        str | None,
-        typer.Option(
-            "--collectives",
-            metavar="LIST",
-            help="Of allreduce, reduce_scatter, allgather; all three with --groups, else allreduce.",
-        ),
-    ] = None,
+    groups: Groups = None,
+    collectives: Collectives = None,
     seed: Seed = 0,
     launches: Launches = 1,
     resume: Annotated[
@@ -126,7 +115,7 @@ def tune(
         "fresh": fresh,
         "step": step_payload(gradients, params, backward, compute, asked=False),
         "groups": groups,
-        "collectives": None if collectives is None else [name.strip() for name in collectives.split(",")],
+        "collectives": collectives_payload(collectives),
     }
     TuneOptions.from_payload(payload)
     force_interface(interface)
@@ -245,6 +234,8 @@ def compare(
     params: Parameters = None,
     backward: BackwardTime = None,
     compute: Compute = "matmul",
+    groups: Groups = None,
+    collectives: Collectives = None,
     nproc_per_node: NumLocalRanks = None,
     interface: Interface = None,
     budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Time to spend.")] = "30s",
@@ -269,6 +260,8 @@ def compare(
         "budget_s": units.parse_seconds(budget),
         "seed": seed,
         "step": step_payload(gradients, params, backward, compute, asked=step),
+        "groups": groups,
+        "collectives": collectives_payload(collectives),
     }
     CompareOptions.from_payload(payload)
     force_interface(interface)
@@ -286,7 +279,8 @@ def compare(
     if launcher.speaks:
         text = describe_comparison(document)
         deliver(document, text, output, force, as_json, schema="topotune/comparison")
-    if any(row["verdict"] == "slower" for row in [*document["rows"], *filter(None, [document.get("step")])]):
+    rows = [*document["rows"], *(row for table in document.get("tables", ()) for row in table["rows"])]
+    if any(row["verdict"] == "slower" for row in [*rows, *filter(None, [document.get("step")])]):
         raise typer.Exit(FINDINGS)
 
 

@@ -42,7 +42,8 @@ def describe_group(group: Group) -> str:
             continue
         shape = group.shape
         nodes = "1 node" if shape.num_nodes == 1 else f"{shape.num_nodes} nodes"
-        parts.append(f"{collective}, {shape.num_ranks} ranks on {nodes}")
+        stride = {0: ", at no fixed stride", 1: ""}.get(shape.stride, f", stride {shape.stride}")
+        parts.append(f"{collective}, {shape.num_ranks} ranks on {nodes}{stride}")
         parts.append(
             align(
                 ["message size", "algorithm", "default", "plan", "ratio", "95 % interval", "of optimum"],
@@ -294,7 +295,21 @@ def describe_optimum(document: dict[str, Any]) -> str:
 
 def describe_comparison(document: dict[str, Any]) -> str:
     """One line a message size, with the verdict in words."""
-    rows = [
+    parts = [_compared_rows(document["rows"])]
+    for table in document.get("tables", ()):
+        ranks = f"{table['num_ranks']} ranks each" if table["group"] != "world" else "all ranks"
+        parts += [f"{table['collective']}, {table['group']}: {ranks}", _compared_rows(table["rows"])]
+    if "step" in document:
+        from topotune.report.step import describe_step
+
+        parts.append(describe_step(document["step"]))
+    parts.extend(f"warning: {warning}" for warning in document["warnings"])
+    return "\n".join(parts)
+
+
+def _compared_rows(rows: list[dict[str, Any]]) -> str:
+    header = ["message size", "default", "plan", "ratio", "95 % interval", "samples", "the plan is"]
+    cells = [
         [
             format_bytes(row["message_bytes"]),
             format_seconds(row["default_median_s"]),
@@ -304,16 +319,9 @@ def describe_comparison(document: dict[str, Any]) -> str:
             str(row["num_samples"]),
             row["verdict"],
         ]
-        for row in document["rows"]
+        for row in rows
     ]
-    header = ["message size", "default", "plan", "ratio", "95 % interval", "samples", "the plan is"]
-    parts = [align(header, rows, left=(0, 6))]
-    if "step" in document:
-        from topotune.report.step import describe_step
-
-        parts.append(describe_step(document["step"]))
-    parts.extend(f"warning: {warning}" for warning in document["warnings"])
-    return "\n".join(parts)
+    return align(header, cells, left=(0, 6))
 
 
 def _interval(interval: tuple[float, float] | None, form: Callable[[float], str]) -> str:

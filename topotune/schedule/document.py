@@ -161,7 +161,7 @@ def from_document(value: Value, columns: Mapping[str, IntColumn] | None = None) 
     )
     num_ranks = members["num_ranks"].integer(1, MAX_RANKS)
     bounds = _integers(members["chunk_bounds"], MAX_CELLS // num_ranks + 1, MAX_CHUNK_DENOMINATOR, "bounds")
-    taken = dict(columns or {})
+    taken: dict[str, Any] = dict(columns or {})
     for name in _COLUMNS:
         if name not in taken:
             numbers = _integers(members[name], MAX_TRANSFERS, 2**31 - 1, "transfers")

@@ -313,8 +313,8 @@ class _Cases:
             )
         differs = held != held[0]
         if differs.any():
-            held = trees.one_number_each()[held]
-            differs = held != held[0]
+            numbers = trees.one_number_each()[held]
+            differs = numbers != numbers[0]
         if differs.any():
             rank, chunk = self._note("order-of-reduction", differs)
             self._first.setdefault(

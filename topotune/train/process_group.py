@@ -53,6 +53,7 @@ from topotune.train.fifo import FirstInFirstOut
 from topotune.train.on_stream import OnStream
 from topotune.train.parts import PartsAlgorithm, PlannedParts
 from topotune.train.source import set_in_use
+from topotune.train.tensors import are_equal_parts, is_plain, memory_of
 from topotune.train.usage import REPORT, GroupUsage
 from topotune.train.work import QueuedWork, done
 
@@ -61,7 +62,6 @@ STANDING: Final["weakref.WeakSet[ProcessGroupTopotune]"] = weakref.WeakSet()
 """The groups of this process that were neither aborted nor shut down."""
 
 _CPU: Final = torch.device("cpu")
-_TENSOR_TYPES: Final = (torch.Tensor, torch.nn.Parameter)
 
 
 class ProcessGroupTopotune(dist.ProcessGroup):
@@ -418,9 +418,9 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         with self._closing_on_error():
             return self._allreduce.run(algorithm, flat, op)
 
-    def reduce_scatter_single(self, output: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
+    def reduce_scatter_single(self, outputTensor: Any, inputTensor: Any, *args: Any, **kwargs: Any) -> Any:
         """Reduce equal parts to their ranks: by the plan's algorithm, else by the wrapped backend."""
-        return self._exchange(_REDUCE_SCATTER, input, output, args, kwargs)
+        return self._exchange(_REDUCE_SCATTER, inputTensor, outputTensor, args, kwargs)
 
     def all_gather_single(self, output: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
         """Gather equal parts on all ranks: by the plan's algorithm, else by the wrapped backend."""
@@ -436,7 +436,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         if parts.active:
             if self._plans_cpu is None:
                 self._read_config()
-            options = args[0] if args else kwargs.get("opts")
+            options: Any = args[0] if args else kwargs.get("opts")
             if options is None:
                 options = ReduceScatterOptions() if scatters else AllgatherOptions()
             if self._plans_cpu and are_equal_parts(whole, part, self.size()):
@@ -690,44 +690,6 @@ def _options(*args: Any, **kwargs: Any) -> AllreduceOptions:
     if given.get("timeout") is not None:
         options.timeout = given["timeout"]
     return options
-
-
-def is_plain(tensor: torch.Tensor, device_type: str = "cpu") -> bool:
-    """Whether it is numbers in memory of this kind, and no subclass that stands for something else."""
-    return (
-        type(tensor) in _TENSOR_TYPES
-        and tensor.device.type == device_type
-        and tensor.layout is torch.strided
-        and not tensor.is_quantized
-        and tensor.numel() > 0
-    )
-
-
-def are_equal_parts(whole: Any, part: Any, size: int) -> bool:
-    """Whether two arguments are numbers in CPU memory, one tensor ``size`` times the other's first dimension.
-
-    Gloo's all-gather refuses all other shapes, its reduce-scatter those of another ratio.
-    """
-    return (
-        isinstance(whole, torch.Tensor)
-        and isinstance(part, torch.Tensor)
-        and is_plain(whole)
-        and is_plain(part)
-        and whole.dtype == part.dtype
-        and part.dim() > 0
-        and whole.shape == (size * part.size(0), *part.shape[1:])
-    )
-
-
-def memory_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The same numbers in the same place, without the tensor's gradient, version counter or inference flag.
-
-    Torch's backends reduce memory that autograd knows nothing of, and programs may rely on it.
-    """
-    with torch.inference_mode(False):
-        memory = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-        memory.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride())
-        return memory
 
 
 def _outputs(work: dist.Work) -> Any:

@@ -194,6 +194,7 @@ def comparison_to_document(
     plan: str,
     warnings: Sequence[str],
     step: Mapping[str, Any] | None = None,
+    tables: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The JSON document of one launch.
 
@@ -203,6 +204,7 @@ def comparison_to_document(
         plan: where the plan came from.
         warnings: one line each.
         step: a training step under the plan against one without; None where none was compared.
+        tables: of other collectives and groups, each with its ``rows``.
     """
     document = {
         "schema": SCHEMA,
@@ -212,11 +214,13 @@ def comparison_to_document(
         "confidence": CONFIDENCE,
         "correction": "bonferroni",
         "num_launches": 1,
-        "rows": [_row_to_json(row) for row in rows],
+        "rows": [row_to_json(row) for row in rows],
         "warnings": list(warnings),
     }
     if step is not None:
         document["step"] = dict(step)
+    if tables:
+        document["tables"] = [dict(table) for table in tables]
     return document
 
 
@@ -233,12 +237,13 @@ def joined_document(documents: Sequence[Mapping[str, Any]], found: Sequence[Conf
     return {
         **first,
         "num_launches": len(documents),
-        "rows": [_row_to_json(_row(one, algorithms[one.message_bytes])) for one in found],
+        "rows": [row_to_json(_row(one, algorithms[one.message_bytes])) for one in found],
         "warnings": list(warnings),
     }
 
 
-def _row_to_json(row: ComparisonRow) -> dict[str, Any]:
+def row_to_json(row: ComparisonRow) -> dict[str, Any]:
+    """One size as it stands in the document."""
     return {**asdict(row), "ratio_ci": list(row.ratio_ci)}
 
 

@@ -37,7 +37,7 @@ from topotune.plan import (
 from topotune.plan.document import file_bytes
 from topotune.step.gradients import Gradients, gradients_to_document
 from topotune.tune.confirm import CONFIDENCE, PASSES, Confirmation, Point, confirm, interpolated
-from topotune.tune.options import TuneOptions
+from topotune.tune.options import TuneOptions, collectives_of
 from topotune.tune.sampling import Sampling
 from topotune.tune.statistics import corrected, minimum_rounds
 from topotune.tune.trial import DEFAULT, Candidate
@@ -103,7 +103,7 @@ def known_path(
     Also None where tables beside the world's allreduce are asked for: only that one is checked again.
     """
     home = environment.get(HOME)
-    if not home or options.groups is not None or options.tuned_collectives != ("allreduce",):
+    if not home or collectives_of(options.groups, options.collectives) != ("allreduce",):
         return None
     asked = {
         "fingerprint": asdict(fingerprint),

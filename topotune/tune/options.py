@@ -122,9 +122,7 @@ class TuneOptions:
     def __post_init__(self) -> None:
         _check_budget(self.budget_s)
         _check_sizes(self.sizes)
-        _check_collectives(self.collectives)
-        if self.groups is not None:
-            check_syntax(self.groups)
+        _check_tables(self.groups, self.collectives)
         if not 0 <= self.min_gain <= 10:
             raise UsageError(
                 f"a minimum gain of {self.min_gain:g} is not within 0 and 10", hint="2 % is 0.02"
@@ -143,13 +141,6 @@ class TuneOptions:
                 hint="leave --gradients, --params and --backward out",
             )
 
-    @property
-    def tuned_collectives(self) -> tuple[Collective, ...]:
-        """For what tables are made, in the order of plans."""
-        if self.collectives is None:
-            return COLLECTIVES if self.groups is not None else ("allreduce",)
-        return tuple(name for name in COLLECTIVES if name in self.collectives)
-
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any]) -> Self:
         """Options out of a worker's payload: the names above as JSON; ``sizes`` None takes the usual ones.
@@ -157,9 +148,7 @@ class TuneOptions:
         Raises:
             UsageError: a value out of its range, a name that is no option.
         """
-        named = dict(payload)
-        if named.get("collectives") is not None:
-            named["collectives"] = tuple(named["collectives"])
+        named = _with_collectives(payload)
         sizes, step = named.pop("sizes", None), StepOptions.from_payload(named.pop("step", None))
         _check_names(cls, named)
         return cls(**named, sizes=DEFAULT_SIZES if sizes is None else tuple(sizes), step=step)
@@ -175,6 +164,8 @@ class CompareOptions:
         budget_s: about how long the measuring may take; each size gets its fewest rounds even beyond it.
         seed: of every random choice.
         step: the training step to compare, too; None compares none.
+        groups: process groups of the job, to compare, too, as `topotune.tune.mesh` reads them; or None.
+        collectives: whose tables are compared; as of `TuneOptions`.
 
     Raises:
         UsageError: a value out of its range.
@@ -185,9 +176,12 @@ class CompareOptions:
     budget_s: float = 30.0
     seed: int = 0
     step: StepOptions | None = None
+    groups: str | None = None
+    collectives: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         _check_budget(self.budget_s)
+        _check_tables(self.groups, self.collectives)
         if self.sizes is not None:
             _check_sizes(self.sizes)
         _check_seed(self.seed)
@@ -199,10 +193,17 @@ class CompareOptions:
         Raises:
             UsageError: a value out of its range, a name that is no option.
         """
-        named = dict(payload)
+        named = _with_collectives(payload)
         sizes, step = named.pop("sizes", None), StepOptions.from_payload(named.pop("step", None))
         _check_names(cls, named)
         return cls(**named, sizes=None if sizes is None else tuple(sizes), step=step)
+
+
+def _with_collectives(payload: Mapping[str, Any]) -> dict[str, Any]:
+    named = dict(payload)
+    if named.get("collectives") is not None:
+        named["collectives"] = tuple(named["collectives"])
+    return named
 
 
 def _check_names(options: type, named: Mapping[str, Any]) -> None:
@@ -212,7 +213,16 @@ def _check_names(options: type, named: Mapping[str, Any]) -> None:
             raise UsageError(f"{name!r} is no option of {options.__name__}: {', '.join(sorted(known))}")
 
 
-def _check_collectives(collectives: tuple[str, ...] | None) -> None:
+def collectives_of(groups: str | None, collectives: tuple[str, ...] | None) -> tuple[Collective, ...]:
+    """Whose tables are asked for, in the order of plans."""
+    if collectives is None:
+        return COLLECTIVES if groups is not None else ("allreduce",)
+    return tuple(name for name in COLLECTIVES if name in collectives)
+
+
+def _check_tables(groups: str | None, collectives: tuple[str, ...] | None) -> None:
+    if groups is not None:
+        check_syntax(groups)
     for name in collectives or ():
         if name not in COLLECTIVES:
             raise UsageError(

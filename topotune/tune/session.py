@@ -56,13 +56,13 @@ from topotune.tune.known import Known, find_known, keep, kept_plan, known_path, 
 from topotune.tune.nccl_place import combined_place, local_nccl_facts, nccl_candidates
 from topotune.tune.nccl_settings import NcclPlace, why_no_settings
 from topotune.tune.opening import Record
-from topotune.tune.options import CompareOptions, TuneOptions
+from topotune.tune.options import CompareOptions, TuneOptions, collectives_of
 from topotune.tune.pipeline import Choice, choose_rows
 from topotune.tune.progress import Measuring, OnProgress, share_of, share_of_budget
 from topotune.tune.sampling import Sampling
 from topotune.tune.step_ranks import StepRanks
 from topotune.tune.step_session import ROWS_SHARE, compared_step, rows_progress, with_buckets
-from topotune.tune.tables import make_tables, table_budget_s, tune_tables, with_tables
+from topotune.tune.tables import compare_tables, make_tables, table_budget_s, tune_tables, with_tables
 from topotune.tune.timing import Station, TorchBench
 from topotune.tune.trial import DEFAULT, PLANNED
 from topotune.tune.world import World, joined_world
@@ -166,6 +166,8 @@ def compare_worker(
         table = find_group(agreement.plan, agreement.shape())
         rows = () if table is None or table.allreduce is None else table.allreduce
         station = new_station(world, steps)
+        collectives = collectives_of(options.groups, options.collectives)
+        tables = make_tables(world, station, options.groups, collectives)
         if world.rank != 0:
             followed(world, station)
             return None
@@ -179,13 +181,17 @@ def compare_worker(
         sampling.on_trial = on_trial
         with told_to_all(world, bench):
             gradients = None if options.step is None else options.step.gradients()
+            rows_s = options.budget_s if options.step is None else ROWS_SHARE * options.budget_s
+            of_table = replace(options, budget_s=table_budget_s(rows_s, len(tables)))
             found, warnings = compare_plan(
                 sampling,
                 rows,
-                options if options.step is None else replace(options, budget_s=ROWS_SHARE * options.budget_s),
+                of_table,
                 algorithm_at=lambda size: find_row(rows, size).algorithm if rows else "default",
                 on_compared=on_compared,
             )
+            compared, table_warnings = compare_tables(tables, bench, agreement.plan, of_table)
+            warnings += table_warnings
             step = None
             if gradients is not None:
                 step, step_warnings = compared_step(agreement.plan, rows, gradients, options, bench)
@@ -193,7 +199,12 @@ def compare_worker(
         bench.end()
         warnings = [*([agreement.warning] if agreement.warning else []), *warnings]
         return comparison_to_document(
-            found, num_ranks=world.num_ranks, plan=options.plan_path, warnings=warnings, step=step
+            found,
+            num_ranks=world.num_ranks,
+            plan=options.plan_path,
+            warnings=warnings,
+            step=step,
+            tables=compared,
         )
 
 
@@ -243,7 +254,7 @@ def _tune(
         model, warnings = _link_model(world, options, started_s, report, record)
     else:
         warnings = _warnings_of(place)
-    tables = make_tables(world, station, options)
+    tables = make_tables(world, station, options.groups, collectives_of(options.groups, options.collectives))
     if world.rank != 0:
         followed(world, station)
         return None
@@ -257,7 +268,7 @@ def _tune(
         num_finished = past.num_finished
         sampling = Sampling(bench=bench, rng=np.random.default_rng(options.seed), journal=journal, past=past)
         of_rows = options if gradients is None else replace(options, budget_s=ROWS_SHARE * options.budget_s)
-        of_table = replace(of_rows, budget_s=table_budget_s(of_rows, len(tables)))
+        of_table = replace(of_rows, budget_s=table_budget_s(of_rows.budget_s, len(tables)))
         rows_report = report if gradients is None else rows_progress(report, options.budget_s)
         choice = choose_rows(
             sampling,

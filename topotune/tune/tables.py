@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
+from warnings import catch_warnings, filterwarnings
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ from topotune.execute.check import check_parts_exact
 from topotune.execute.communicator import end_waits
 from topotune.links.model import LinkModel
 from topotune.links.placement import placement_of
-from topotune.plan import Certificate, Group, GroupShape, Plan
+from topotune.plan import Certificate, Group, GroupShape, Plan, Row, find_group, find_row
 from topotune.plan.model import Collective
 from topotune.schedule.candidates import candidates
 from topotune.schedule.part_candidates import part_candidates
@@ -37,10 +38,11 @@ from topotune.train import ProcessGroupTopotune
 from topotune.train.agreement import shape_of
 from topotune.tune.arrangement import Arrangement
 from topotune.tune.calls import Calls
+from topotune.tune.compare import compare_plan, row_to_json
 from topotune.tune.confirm import ELEMENT_BYTES
 from topotune.tune.decide import Limit
 from topotune.tune.mesh import GroupSet, read_groups
-from topotune.tune.options import TuneOptions
+from topotune.tune.options import CompareOptions, TuneOptions
 from topotune.tune.pipeline import Choice, choose_rows
 from topotune.tune.progress import OnProgress
 from topotune.tune.sampling import Sampling
@@ -69,6 +71,11 @@ class Table:
     set: GroupSet
     shapes: tuple[GroupShape, ...]
     station: "TableStation"
+
+    @property
+    def name(self) -> str:
+        """Of its groups, for people."""
+        return self.set.name
 
     @property
     def is_of_world(self) -> bool:
@@ -201,14 +208,22 @@ class _TableBench(TorchBench):
         return self._main.command({"do": "table", "table": self._key, "command": dict(command)})
 
 
-def make_tables(world: World, main: Station, options: TuneOptions) -> tuple[Table, ...]:
+def make_tables(
+    world: World, main: Station, groups: str | None, collectives: Sequence[Collective]
+) -> tuple[Table, ...]:
     """The tables that a run has beside the world's allreduce, ready to be measured. Collective.
+
+    Args:
+        world: all ranks.
+        main: this rank's station of the world.
+        groups: of the job, beside the world; as `read_groups` takes them.
+        collectives: for which each has a table.
 
     Raises:
         UsageError: the groups are not of these ranks.
     """
     everyone = GroupSet(name="world", groups=(tuple(range(world.num_ranks)),))
-    asked = () if options.groups is None else read_groups(options.groups, world.num_ranks)
+    asked = () if groups is None else read_groups(groups, world.num_ranks)
     node_of_rank = world.nodes.node_of_rank
     made: list[Table] = []
     known: set[tuple[Collective, GroupShape]] = {("allreduce", shape_of(everyone.groups[0], node_of_rank))}
@@ -218,9 +233,7 @@ def make_tables(world: World, main: Station, options: TuneOptions) -> tuple[Tabl
         shapes = tuple(
             dict.fromkeys(shape_of(group, [node_of_rank[rank] for rank in group]) for group in one.groups)
         )
-        wanted = [
-            name for name in options.tuned_collectives if not {(name, shape) for shape in shapes} <= known
-        ]
+        wanted = [name for name in collectives if not {(name, shape) for shape in shapes} <= known]
         if not wanted:
             continue
         own = _join(world, one)
@@ -237,7 +250,10 @@ def _join(world: World, one: GroupSet) -> tuple[ProcessGroupTopotune, dist.Proce
     """This rank's group of the set, a raw one, and a private one. Collective over all ranks."""
     if len(one.groups) == 1:
         return world.planned, world.raw, world.private
-    groups = [dist.new_group(list(ranks), backend="topotune", timeout=TIMEOUT) for ranks in one.groups]
+    with catch_warnings():
+        # What a plan has no table for is said by those who compare.
+        filterwarnings("ignore", message="topotune: the plan has no table", category=UserWarning)
+        groups = [dist.new_group(list(ranks), backend="topotune", timeout=TIMEOUT) for ranks in one.groups]
     planned = next(group for group, ranks in zip(groups, one.groups, strict=True) if world.rank in ranks)
     raw = world.fresh_raw(one.groups)
     private = world.private.subgroup(one.group_of(world.rank), f"table {one.name}")
@@ -249,9 +265,9 @@ def _join(world: World, one: GroupSet) -> tuple[ProcessGroupTopotune, dist.Proce
     return planned, raw, private
 
 
-def table_budget_s(options: TuneOptions, num_tables: int) -> float:
-    """What each table of a run may take, the world's allreduce among them."""
-    return options.budget_s / (num_tables + 1)
+def table_budget_s(budget_s: float, num_tables: int) -> float:
+    """What each table of a run may take, the world's allreduce being one more."""
+    return budget_s / (num_tables + 1)
 
 
 def tune_tables(
@@ -283,6 +299,52 @@ def tune_tables(
     ]
 
 
+def compare_tables(
+    tables: Sequence[Table], bench: TorchBench, plan: Plan, options: CompareOptions
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Each table of a plan against the default, as JSON; and warnings. On rank 0, while the others follow.
+
+    Args:
+        tables: as `make_tables` gives them; what the plan has no table for is left out.
+        bench: of the world.
+        plan: in use.
+        options: of one table: with its share of the budget.
+
+    Raises:
+        WrongResultError: the plan computes something else.
+    """
+    compared: list[dict[str, Any]] = []
+    warnings: list[str] = []
+    for key, table in enumerate(tables):
+        found = [find_group(plan, shape) for shape in table.shapes]
+        tables_of_shapes = [None if group is None else getattr(group, table.collective) for group in found]
+        what = f"{table.collective}, {table.name}"
+        if None in tables_of_shapes:
+            warnings.append(f"{what}: the plan has no table for such groups")
+            continue
+        rows = cast(tuple[Row, ...], tables_of_shapes[0])
+
+        def algorithm_at(message_bytes: int, rows: tuple[Row, ...] = rows) -> str:
+            return find_row(rows, message_bytes).algorithm
+
+        compared_rows, found_warnings = compare_plan(
+            Sampling(bench=_TableBench(bench, table, key), rng=np.random.default_rng([options.seed, key])),
+            rows,
+            options,
+            algorithm_at=algorithm_at,
+        )
+        warnings += [f"{what}: {warning}" for warning in found_warnings]
+        compared.append(
+            {
+                "collective": table.collective,
+                "group": table.name,
+                "num_ranks": table.shapes[0].num_ranks,
+                "rows": [row_to_json(row) for row in compared_rows],
+            }
+        )
+    return compared, warnings
+
+
 def with_tables(
     plan: Plan, tables: Sequence[Table], choices: Sequence[Choice], arrangement: Arrangement
 ) -> Plan:
@@ -292,10 +354,10 @@ def with_tables(
     certificates = [plan.certificate]
     for table, choice in zip(tables, choices, strict=True):
         for shape in table.shapes:
-            groups[shape] = replace(groups.get(shape, Group(shape=shape)), **{table.collective: choice.rows})
+            rows: dict[str, Any] = {table.collective: choice.rows}
+            groups[shape] = replace(groups.get(shape, Group(shape=shape)), **rows)
         certificates.append(choice.certificate)
-        name = "world" if table.is_of_world else table.set.name
-        warnings += [f"{table.collective}, {name}: {warning}" for warning in choice.warnings]
+        warnings += [f"{table.collective}, {table.name}: {warning}" for warning in choice.warnings]
         if table.is_of_world and any(row.algorithm != DEFAULT.algorithm for row in choice.rows):
             order = arrangement.rank_order
     return replace(
