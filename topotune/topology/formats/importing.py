@@ -46,19 +46,15 @@ def read_files(files: Sequence[str], *, format_name: str | None = None) -> Topol
     for file in files:
         node, path = node_and_path(file)
         is_template = node is not None and _WILD.search(node) is not None
-        for host, capture in _captures(read_capture(path), forced):
-            readers = recognised(capture) if forced is None else (forced,)
-            if len(files) == 1 and readers == (own_json.READER,) and not is_template:
-                return own_json.topology_of(capture.text, capture.source)  # with its own ids and source
-            if node is not None and host is not None and host != node:
-                raise InputFileError(path, f"is said to be of {node}, and its lines are tagged with {host}")
-            _LOG.info("took %s for %s", path, ", ".join(reader.name for reader in readers))
-            found = read_capture_parts(capture, None if is_template else node or host, readers)
-            if is_template:
-                assert node is not None
-                templates.setdefault(node, []).extend(found)
-            else:
-                parts += found
+        capture = read_capture(path)
+        if len(files) == 1 and not is_template and _is_own(capture, forced):
+            return own_json.topology_of(capture.text, capture.source)  # as it is, with its ids and source
+        found = _parts_of(capture, None if is_template else node, forced)
+        if is_template:
+            assert node is not None
+            templates.setdefault(node, []).extend(found)
+        else:
+            parts += found
     if templates and not parts:
         raise UsageError(
             f"{next(iter(templates))}=…: there is no file that names hosts",
@@ -70,24 +66,52 @@ def read_files(files: Sequence[str], *, format_name: str | None = None) -> Topol
     return with_templates(topology, {pattern: join(group) for pattern, group in templates.items()})
 
 
-def _captures(capture: Capture, forced: Reader | None) -> list[tuple[str | None, Capture]]:
-    """The text as it is, or what each of several writers wrote, by host, where every line is tagged.
+def _is_own(capture: Capture, forced: Reader | None) -> bool:
+    readers = known_in(capture) if forced is None else (forced,)
+    return readers == (own_json.READER,)
+
+
+def _parts_of(capture: Capture, node: str | None, forced: Reader | None) -> list[Part]:
+    """What a text proves as it is; if it cannot be read, what its writers wrote, without their tags.
 
     Raises:
-        InputFileError: as `untagged`.
+        InputFileError: as `recognised`, `read_capture_parts` and `untagged`, or tags name another node.
     """
 
-    def fits(text: Capture) -> bool:
-        return forced.recognise(text.head) if forced is not None else bool(known_in(text))
+    def readers_of(text: Capture) -> tuple[Reader, ...]:
+        readers = recognised(text) if forced is None else (forced,)
+        _LOG.info("took %s for %s", text.source, ", ".join(reader.name for reader in readers))
+        return readers
 
-    return [(None, capture)] if fits(capture) else untagged(capture, fits) or [(None, capture)]
+    def fits(text: Capture) -> bool:
+        return bool(known_in(text)) if forced is None else forced.recognise(text.head)
+
+    try:
+        return read_capture_parts(capture, node, readers_of(capture))
+    except InputFileError:
+        texts = untagged(capture, fits)
+        if not texts:
+            raise
+    parts = []
+    for host, text in texts:
+        if None not in (node, host) and host != node:
+            raise InputFileError(
+                capture.source, f"is said to be of {node}, and its lines are tagged with {host}"
+            )
+        parts += read_capture_parts(text, node or host, readers_of(text))
+    return parts
 
 
 def is_capture(file: str) -> bool:
     """Whether a file is another tool's, in a format that is known; one that cannot be read is none."""
     try:
-        captures = _captures(read_capture(node_and_path(file)[1]), None)
-        return own_json.READER not in recognised(captures[0][1])
+        capture = read_capture(node_and_path(file)[1])
+        known = known_in(capture)
+        return (
+            own_json.READER not in known
+            if known
+            else bool(untagged(capture, lambda text: bool(known_in(text))))
+        )
     except InputFileError:
         return False
 

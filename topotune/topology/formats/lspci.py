@@ -69,7 +69,8 @@ def read(text: str, source: str) -> Reading:
     roots: set[str] = set()
     acs: dict[str, bool] = {}
     here: ListedFunction | None = None
-    for line in lines_of(text, source):
+    for padded in lines_of(text, source):
+        line = padded.rstrip()
         header = _HEADER.fullmatch(line)
         bare = None if header is not None else _BARE_LINE.fullmatch(line)
         if header is not None or bare is not None:

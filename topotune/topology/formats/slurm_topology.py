@@ -22,7 +22,7 @@ KIND = "slurm.kind"
 
 _LINE = re.compile(r"^[ \t>]{0,40}(?:SwitchName|BlockName)[ \t]{0,8}=[ \t]{0,8}\S", re.I | re.MULTILINE)
 _WORD = re.compile(r"([A-Za-z]{1,40})[ \t]{0,8}=[ \t]{0,8}(\S{1,200000})")
-_ALIAS = re.compile(r"#[ \t]{0,8}([^\s=]{1,256})=([^\s=]{1,256})[ \t]*")
+_ALIAS = re.compile(r"[ \t>]{0,40}#[ \t]{0,8}([^\s=]{1,256})=([^\s=]{1,256})[ \t]*")
 _COMMENTED = re.compile(r"[ \t]*#+[ \t]*(?:SwitchName|BlockName)[ \t]*=", re.I)
 _NAME = re.compile(r"[^\s=,\[\]]{1,256}")
 _KNOWN = {

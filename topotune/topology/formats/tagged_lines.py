@@ -15,10 +15,10 @@ from topotune.errors import InputFileError
 from topotune.topology.formats.capture import Capture, lines_of
 
 _TAG = re.compile(
-    r"(?P<quote>>[ ]?)"
-    r"|(?P<time>\[?[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}[0-9.,:+Z-]{0,16}\]?[ ]?)"
-    r"|(?P<rank>\[[^\]\n]{1,120}\](?:<std(?:out|err|diag)>:)?[ ]?|[0-9]{1,6}:[ ]?)"
-    r"|(?P<host>[A-Za-z][\w.-]{0,62}:[ ]?)"
+    r"(?P<quote>>)"
+    r"|(?P<time>\[?[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}[0-9.,:+Z-]{0,16}\]?)"
+    r"|(?P<rank>\[[^\]\n]{1,120}\](?:<std(?:out|err|diag)>:)?|[0-9]{1,6}:(?= |$))"
+    r"|(?P<host>[A-Za-z][\w.-]{0,62}:(?= |$))"
 )
 _MOST = 0.9  # of the lines; a login message or two stand without
 _MAX_LEVELS = 3
@@ -99,4 +99,13 @@ def _apart(writers: dict[_Writer, list[str]]) -> dict[_Writer, list[str]] | None
             else:
                 key = host, f"{rank} {tag}" if match.lastgroup == "rank" else rank
             found[key].append(line[match.end() :])
-    return found if num_tagged and num_tagged >= _MOST * num_lines else None
+    if not num_tagged or num_tagged < _MOST * num_lines:
+        return None
+    return {key: _without_blank(of_writer) for key, of_writer in found.items()}
+
+
+def _without_blank(lines: list[str]) -> list[str]:
+    """Lines without the blank that stands behind a tag, if one stands behind each."""
+    if all(line.startswith(" ") for line in lines if line):
+        return [line[1:] for line in lines]
+    return lines
