@@ -136,7 +136,7 @@ def test_ctrl_c_leaves_a_clean_terminal_and_no_process(tmp_path):
     assert ranks
     screen.process.sendintr()
     assert screen.until_end() == 130
-    said = [line for line in screen.lines if line]
+    said = [line for line in screen.lines if line not in ("", "^C")]  # a terminal may echo what is typed
     assert said[-2:] == [
         "interrupted",
         "hint: topotune tune --resume --nproc-per-node 2 -o plan.json goes on from what was measured so far",

@@ -70,6 +70,8 @@ def main() -> None:
         print_error(TopotuneError(f"this should not have happened, {cause}", hint=hint))
         _leave(TopotuneError.exit_code)
     if code == INTERRUPTED:
+        if sys.stderr.isatty():  # which may have shown the "^C" that was typed
+            print(file=sys.stderr)
         print("interrupted", file=sys.stderr)
         if hint:
             print(f"hint: {hint}", file=sys.stderr)
