@@ -18,7 +18,7 @@ from topotune.results.comparison import Comparison, comparison_of
 from topotune.results.optimum import OptimumResult, optimum_of
 from topotune.results.prediction import prediction_of
 from topotune.results.tuning import TuningRun, tuning_run_of
-from topotune.schedule.document import MAX_SCHEDULE_BYTES
+from topotune.schedule.document import MAX_SCHEDULE_BYTES, cut_long_columns
 from topotune.schedule.document import from_document as schedule_from_value
 from topotune.schedule.model import Schedule
 from topotune.simulate.document import Prediction
@@ -44,15 +44,17 @@ _READERS: Final[dict[str, Callable[[Value], Any]]] = {
     "topology": lambda value: topology_from_document(value.raw, value.source),
     "measurement": lambda value: measurement_from_document(value.raw, value.source),
     "plan": lambda value: plan_from_document(value.raw, value.source),
-    "schedule": schedule_from_value,
     "comparison": comparison_of,
     "prediction": prediction_of,
     "check": check_of,
     "optimum": optimum_of,
     "gradients": lambda value: gradients_from_document(value.raw, value.source),
 }
-KINDS: Final = (*_READERS, "journal")
+KINDS: Final = (*_READERS, "schedule", "journal")
 """Kinds of result files, as their ``schema`` has them behind ``topotune/``."""
+
+_MAX_RESULT_BYTES: Final = 256 * 2**20
+"""Of a file but for long columns of schedules, which are read by themselves."""
 
 _JOURNAL_START: Final = b'{"crc32":'
 _HINTS: Final = {
@@ -98,8 +100,13 @@ def read_result(path: str | os.PathLike[str]) -> ResultFile:
             "is no result file of topotune, which begins with {",
             hint=f"topotune import {name} -o result.json reads other tools' files",
         )
-    value = parse_json(data, name, max_bytes=MAX_SCHEDULE_BYTES)
+    rest, columns = cut_long_columns(data, name)
+    value = parse_json(rest, name, max_bytes=_MAX_RESULT_BYTES)
     kind = schema_of(value).removeprefix("topotune/")
+    if kind == "schedule":
+        return ResultFile(path=name, kind=kind, value=schedule_from_value(value, columns))
+    if columns:
+        value = parse_json(data, name, max_bytes=_MAX_RESULT_BYTES)
     if kind not in _READERS:
         value.fail(
             f"is a topotune/{kind:.60}, of which there is no picture"

@@ -86,23 +86,26 @@ def read_schedule(path: str | os.PathLike[str]) -> Schedule:
         InputFileError: as `from_document`, or the file cannot be read or is no JSON.
     """
     source = os.fspath(path)
-    rest, columns = _long_columns(read_bytes(path, max_bytes=MAX_SCHEDULE_BYTES), source)
+    rest, columns = cut_long_columns(read_bytes(path, max_bytes=MAX_SCHEDULE_BYTES), source)
     if len(rest) > MAX_MEASUREMENT_BYTES:
         raise InputFileError(
             source,
             f"has {len(rest)} bytes beside long columns of whole numbers, more than the"
             f" {MAX_MEASUREMENT_BYTES} that a schedule may have",
         )
-    value = parse_json(rest, source, max_bytes=MAX_MEASUREMENT_BYTES)
-    params = value.raw.get("params") if isinstance(value.raw, dict) else None
-    for name in columns:
-        if isinstance(params, dict) and name in params:
-            value.member("params").fail("stands for a column, and is no param", inside=name)
-    return from_document(value, columns)
+    return from_document(parse_json(rest, source, max_bytes=MAX_MEASUREMENT_BYTES), columns)
 
 
-def _long_columns(data: bytes, source: str) -> tuple[bytes, dict[str, IntColumn]]:
-    """The text with long columns emptied (its lines stay where they are), and what stood in them."""
+def cut_long_columns(data: bytes, source: str) -> tuple[bytes, dict[str, IntColumn]]:
+    """The text with long columns emptied (its lines stay where they are), and what stood in them.
+
+    Args:
+        data: of a file that may hold a schedule.
+        source: the file, for errors.
+
+    Raises:
+        InputFileError: a long column that is no list of whole numbers below 2^31.
+    """
     found = list(_LONG_COLUMN.finditer(data))
     if len({match[1] for match in found}) < len(found):
         return data, {}  # the same key twice: the reader of documents says where
@@ -168,6 +171,8 @@ def from_document(value: Value, columns: Mapping[str, IntColumn] | None = None) 
             taken[name] = np.asarray(numbers, dtype=np.int32)
         taken[name].setflags(write=False)
     params = members["params"].mapping(MAX_PARAMS) if "params" in members else {}
+    for name in set(params) & set(columns or {}):
+        params[name].fail("stands for a column, and is no param")
     schedule = Schedule(
         algorithm=members["algorithm"].text(max_length=100),
         num_ranks=num_ranks,
