@@ -19,16 +19,11 @@ import numpy as np
 
 from topotune.plan.model import Certificate, Row
 from topotune.tune.confirm import (
-    CONFIDENCE,
-    PASSES,
-    Confirmation,
-    NullTrials,
     confirm,
     count_comparisons,
     interpolated,
     least_confirmation_s,
     plan_confirmation,
-    run_null_trials,
 )
 from topotune.tune.consistency import Timed, violations
 from topotune.tune.decide import DefaultTime, Limit, decide_rows
@@ -40,6 +35,8 @@ from topotune.tune.finalists import (
     conditions_recorded,
     measure_conditions,
 )
+from topotune.tune.judge import CONFIDENCE, PASSES, Confirmation
+from topotune.tune.null_trials import NullTrials, run_null_trials
 from topotune.tune.options import TuneOptions
 from topotune.tune.progress import BestSoFar, OnProgress, Phase, Progress
 from topotune.tune.regret import size_weights

@@ -47,9 +47,9 @@ from topotune.step.buckets import assign_buckets, layout_of, limits_of
 from topotune.train.agreement import shape_of
 from topotune.tune.arrangement import Arrangement
 from topotune.tune.compare import compare_plan, comparison_to_document
-from topotune.tune.confirm import Confirmation
 from topotune.tune.decide import Limit
 from topotune.tune.journal import ENDED
+from topotune.tune.judge import Confirmation
 from topotune.tune.known import Known, find_known, keep, kept_plan, known_path, recheck
 from topotune.tune.opening import Record
 from topotune.tune.options import CompareOptions, TuneOptions

@@ -23,7 +23,7 @@ from topotune.step.curve import Curve, curves_of_rows
 from topotune.step.gradients import Gradients
 from topotune.step.projection import Layout, project
 from topotune.tune.compare import verdict_of
-from topotune.tune.confirm import CONFIDENCE
+from topotune.tune.judge import CONFIDENCE
 from topotune.tune.statistics import Comparison, compare_arms, minimum_rounds
 from topotune.tune.step_bench import StepBench, StepFailedError, balanced, slowest
 from topotune.tune.step_ranks import WARM_UP
