@@ -32,7 +32,8 @@ import numpy as np
 import torch
 
 from topotune.launch import launcher_here, run_on_ranks
-from topotune.tune.confirm import Confirmation, Point, confirm
+from topotune.tune.confirm import confirm
+from topotune.tune.judge import Confirmation, Point
 from topotune.tune.sampling import Sampling
 from topotune.tune.session import followed, told_to_all
 from topotune.tune.statistics import clopper_pearson

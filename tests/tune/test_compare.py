@@ -7,7 +7,7 @@ from fake_bench import FAST, FakeBench, default_time
 from topotune.errors import UsageError, WrongResultError
 from topotune.plan.model import Row
 from topotune.tune.compare import compare_plan, comparison_to_document, sizes_to_compare, verdict_of
-from topotune.tune.confirm import PASSES
+from topotune.tune.judge import PASSES
 from topotune.tune.options import DEFAULT_SIZES, CompareOptions, TuneOptions
 from topotune.tune.sampling import Sampling
 from topotune.tune.trial import DEFAULT, PLANNED, WRAPPED

@@ -5,9 +5,9 @@ import math
 import pytest
 from fake_bench import FAST, TREE
 
-from topotune.tune.confirm import Confirmation
 from topotune.tune.decide import DefaultTime, Limit, decide_rows
 from topotune.tune.inherit import REACH, with_inherited
+from topotune.tune.judge import Confirmation
 from topotune.tune.search import Standing
 from topotune.tune.statistics import Comparison
 from topotune.tune.trial import DEFAULT

@@ -9,7 +9,7 @@ from test_known import OPTIONS, evidence, plan
 
 from topotune.plan import Row, load_plan, plan_to_document
 from topotune.tune.compare import ComparisonRow, comparison_to_document
-from topotune.tune.confirm import Confirmation, Point, PointSamples, judge
+from topotune.tune.judge import Confirmation, Point, PointSamples, judge
 from topotune.tune.launch_session import compare_payload, compared_document, tune_payload, tuned_document
 from topotune.tune.launches import joined_samples, points_of, samples_to_json, settled
 from topotune.tune.trial import PLANNED

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from topotune.tune.confirm import clears
+from topotune.tune.judge import clears
 from topotune.tune.statistics import (
     autocorrelation,
     block_log_ratios,

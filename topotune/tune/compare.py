@@ -18,16 +18,9 @@ import numpy as np
 
 from topotune.errors import WrongResultError
 from topotune.plan.model import DEFAULT_ALGORITHM, Row
-from topotune.tune.confirm import (
-    CONFIDENCE,
-    ELEMENT_BYTES,
-    PASSES,
-    Confirmation,
-    Point,
-    confirm,
-    odd_between,
-)
+from topotune.tune.confirm import ELEMENT_BYTES, confirm, odd_between
 from topotune.tune.diagnosis import look_of_arms, sample_warnings
+from topotune.tune.judge import CONFIDENCE, PASSES, Confirmation, Point
 from topotune.tune.options import DEFAULT_SIZES, CompareOptions
 from topotune.tune.sampling import Sampling
 from topotune.tune.statistics import Comparison, corrected, minimum_rounds, screen_arms

@@ -7,47 +7,41 @@ the boundary if both hold there. The number of comparisons is known before the f
 number of rounds of each, from the spread seen in the search; nothing is looked at before its end.
 
 All points are visited in several passes, each on new connections, whose luck is so drawn several times
-(`topotune.tune.statistics`). What passes is found in Holm's steps: whatever clears the margin with intervals
-corrected for all comparisons does; then whatever clears it with intervals corrected for those that are left;
-and so on until none does. So the chance that any row passes which should not stays below 5 %.
-
-Null trials put the default against itself, each on connections of its own as candidates have them, through
-the same passes and the same rule, and count how often it "wins".
+(`topotune.tune.statistics`); what passes is judged over all of them together (`topotune.tune.judge`).
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 
-from topotune.tune.sampling import Sampling, num_warmups
+from topotune.tune.judge import (
+    CONFIDENCE,
+    PASSES,
+    Confirmation,
+    Correction,
+    Point,
+    PointSamples,
+    judge,
+)
+from topotune.tune.sampling import Sampling
 from topotune.tune.search import Standing, ratio_of
 from topotune.tune.statistics import (
     Block,
-    Comparison,
     Samples,
-    clopper_pearson,
-    compare_blocks,
     corrected,
     minimum_rounds,
     rounds_needed,
-    spread_of_blocks,
 )
 from topotune.tune.trial import DEFAULT, DEFAULTS, TWIN, Candidate, CandidateFailedError
-
-Correction = Literal["holm", "bonferroni"]
-"""How intervals pay for their number: with Holm decisions hold all at once, with Bonferroni intervals do."""
-
-CONFIDENCE: Final = 0.95
-"""Of all intervals together."""
 
 ELEMENT_BYTES: Final = 4
 """Messages are timed as float32."""
 
-_OVERHEAD: Final = 1.45
+OVERHEAD: Final = 1.45
 """Wall time of a round over the sum of its calls: spacing of the starts, agreement of the ranks."""
 
 _MOST_ROUNDS: Final = 100
@@ -59,82 +53,13 @@ _LEAST_NEED: Final = 40
 _LARGEST_SHARE: Final = 0.5
 """Of the time for confirmation: what one size among several may take at the cost of the others' rounds."""
 
-PASSES: Final = 6
-"""Points are visited this often, in an order drawn anew, so that a slow minute falls on all of them, and on
-new connections each time."""
-
-_RENEWAL_S: Final = 0.05
+RENEWAL_S: Final = 0.05
 """What new connections are thought to take; more where there are many ranks, which is then seen."""
 
 _KNOWN_SHARE: Final = 0.05
 """Of the time that confirmation is planned to take: what is known of calls before the first one."""
 
 _INSTANT_S: Final = 1e-9
-_FEWEST_NULL_TRIALS, _MOST_NULL_TRIALS = 4, 60
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Point:
-    """One size at which candidates are confirmed.
-
-    Attributes:
-        message_bytes: the size.
-        candidates: what is compared with the default there.
-        searched: True for a size of the search, False for an odd one between.
-        num_rounds: how many rounds.
-        round_s: what a round is expected to cost, wall time.
-        call_s: what a call of the slowest arm is expected to take.
-        baseline: what they are compared with: the default, on whichever connections.
-    """
-
-    message_bytes: int
-    candidates: tuple[Candidate, ...]
-    searched: bool
-    num_rounds: int = 0
-    round_s: float = 0.0
-    call_s: float = 0.0
-    baseline: Candidate = DEFAULT
-
-    @property
-    def warmup_s(self) -> float:
-        """Wall time of warming up on new connections, in all passes but the first."""
-        return (PASSES - 1) * num_warmups(self.call_s, again=True) * self.round_s
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Confirmation:
-    """A candidate against the default on fresh samples, at one size.
-
-    Attributes:
-        passed: the interval clears the margin.
-        searched: the size was one of the search.
-        blocks: the samples, by pass.
-    """
-
-    message_bytes: int
-    candidate: Candidate
-    comparison: Comparison
-    passed: bool
-    searched: bool
-    blocks: tuple[Block, ...] = field(default=(), repr=False, compare=False)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NullTrials:
-    """Default against default by the rule of confirmation."""
-
-    num_trials: int
-    num_wins: int
-
-    @property
-    def rate(self) -> float | None:
-        """Share of wins; None without trials."""
-        return self.num_wins / self.num_trials if self.num_trials else None
-
-    @property
-    def rate_ci(self) -> tuple[float, float] | None:
-        """Its 95 % interval (Clopper-Pearson); None without trials."""
-        return clopper_pearson(self.num_wins, self.num_trials) if self.num_trials else None
 
 
 def odd_between(low_bytes: int, high_bytes: int) -> int | None:
@@ -215,7 +140,7 @@ def plan_confirmation(
     """
     kept, short = dict(finalists), frozenset[int]()
 
-    budget_s -= PASSES * _RENEWAL_S
+    budget_s -= PASSES * RENEWAL_S
 
     def planned(finalists: Mapping[int, Candidate]) -> list[Point]:
         points = confirmation_points(finalists, short=short)
@@ -262,7 +187,7 @@ def least_confirmation_s(
     """Wall time of confirming all finalists with the fewest rounds that can bound an interval."""
     points = confirmation_points(finalists, short=frozenset(finalists))
     points = _with_rounds(points, finalists, standings, default_s, min_gain)
-    return PASSES * _RENEWAL_S + _least_s(points, _fewest_rounds(points))
+    return PASSES * RENEWAL_S + _least_s(points, _fewest_rounds(points))
 
 
 def _least_s(points: Sequence[Point], fewest: int) -> float:
@@ -306,7 +231,7 @@ def confirm(
         num_comparisons: to correct for; None for those of these points.
         after_point: called after each visit.
     """
-    taken = _take(
+    taken = take_samples(
         points, sampling, fewest=_fewest_rounds(points), deadline_s=deadline_s, after_point=after_point
     )
     samples = [
@@ -323,66 +248,7 @@ def confirm(
     )
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
-class PointSamples:
-    """What was timed of a candidate at a point, by pass (or by launch)."""
-
-    point: Point
-    candidate: Candidate
-    blocks: tuple[Block, ...]
-
-
-def judge(
-    samples: Sequence[PointSamples],
-    *,
-    num_comparisons: int,
-    min_gain: float,
-    seed: int,
-    correction: Correction = "holm",
-) -> list[Confirmation]:
-    """Which of the candidates clear the margin at their points; in the order given.
-
-    Args:
-        samples: of each comparison that was made.
-        num_comparisons: that were to be made.
-        min_gain: the margin.
-        seed: of the bootstrap.
-        correction: with ``holm`` the interval of what passed in a later step is corrected for the comparisons
-            that were then left.
-    """
-    block_spread, degrees = spread_of_blocks(one.blocks for one in samples)
-
-    def compared(one: PointSamples, left: int) -> Comparison:
-        return compare_blocks(
-            one.blocks,
-            block_spread=block_spread,
-            degrees=degrees,
-            confidence=corrected(CONFIDENCE, left),
-            seed=seed,
-        )
-
-    left = num_comparisons
-    comparisons = [compared(one, left) for one in samples]
-    passed = [clears(comparison, min_gain) for comparison in comparisons]
-    while correction == "holm" and 0 < num_comparisons - sum(passed) < left:
-        left = num_comparisons - sum(passed)
-        for index, one in enumerate(samples):
-            if not passed[index] and clears(again := compared(one, left), min_gain):
-                passed[index], comparisons[index] = True, again
-    return [
-        Confirmation(
-            message_bytes=one.point.message_bytes,
-            candidate=one.candidate,
-            comparison=comparison,
-            passed=has_passed,
-            searched=one.point.searched,
-            blocks=one.blocks,
-        )
-        for one, comparison, has_passed in zip(samples, comparisons, passed, strict=True)
-    ]
-
-
-def _take(
+def take_samples(
     points: Sequence[Point],
     sampling: Sampling,
     *,
@@ -463,69 +329,6 @@ def _share(num_rounds: int, turn: int) -> int:
     return num_rounds * (turn + 1) // PASSES - num_rounds * turn // PASSES
 
 
-def clears(comparison: Comparison, min_gain: float) -> bool:
-    """The rule: only an interval that lies wholly above the margin departs from the default."""
-    return comparison.low > 1 + min_gain and math.isfinite(comparison.high)
-
-
-def run_null_trials(
-    sampling: Sampling,
-    default_s: Mapping[int, float],
-    *,
-    comparisons: int,
-    min_gain: float,
-    seed: int,
-    deadline_s: float,
-    after_trial: Callable[[], None] = lambda: None,
-) -> NullTrials:
-    """Default against default on other connections, sizes in turn, as many as fit in time (at most 60).
-
-    Sizes of which less than four trials would fit are left out: many trials say more than large ones.
-
-    Args:
-        sampling: where samples come from.
-        default_s: of each size, what the default takes.
-        comparisons: number of comparisons that confirmation corrected for; the same correction is used here.
-        min_gain: the same margin.
-        seed: of the bootstrap.
-        deadline_s: on the clock of ``now_s``.
-        after_trial: called after each.
-    """
-    num_rounds = minimum_rounds(corrected(CONFIDENCE, comparisons)) + 4
-    costs_s = {
-        size: _OVERHEAD * 2 * time_s * (num_rounds + (PASSES - 1) * num_warmups(time_s, again=True))
-        for size, time_s in sorted(default_s.items())
-    }
-    left_s = deadline_s - sampling.now_s() - PASSES * _RENEWAL_S
-    costs_s = {size: cost_s for size, cost_s in costs_s.items() if _FEWEST_NULL_TRIALS * cost_s <= left_s}
-    trials: list[Point] = []
-    while costs_s and len(trials) < _MOST_NULL_TRIALS and min(costs_s.values()) <= left_s:
-        for size, cost_s in costs_s.items():
-            if cost_s <= left_s and len(trials) < _MOST_NULL_TRIALS:
-                left_s -= cost_s
-                trials.append(
-                    Point(
-                        message_bytes=size,
-                        candidates=(TWIN,),
-                        searched=True,
-                        num_rounds=num_rounds,
-                        round_s=_OVERHEAD * 2 * default_s[size],
-                        call_s=default_s[size],
-                    )
-                )
-    taken = _take(trials, sampling, fewest=0, deadline_s=deadline_s, after_point=after_trial)
-    samples = [
-        PointSamples(point=point, candidate=TWIN, blocks=by_candidate[TWIN])
-        for point, by_candidate in zip(trials, taken, strict=True)
-        if TWIN in by_candidate and sum(len(one) for one, _ in by_candidate[TWIN]) >= num_rounds
-    ]
-    # Each is judged as one of as many comparisons as confirmation made, by its first step.
-    judged = judge(
-        samples, num_comparisons=comparisons, min_gain=min_gain, seed=seed, correction="bonferroni"
-    )
-    return NullTrials(num_trials=len(judged), num_wins=sum(one.passed for one in judged))
-
-
 def _shared_out(points: Sequence[Point], fewest: int, budget_s: float) -> list[Point]:
     """Points with as many rounds as the budget holds; ``num_rounds`` of those given is what each needs."""
 
@@ -576,7 +379,7 @@ def _with_rounds(
             rounds = max(rounds, needed, _LEAST_NEED)
             calls_s += interpolated(default_s, point.message_bytes) / standing.comparison.ratio
             call_s = max(call_s, interpolated(default_s, point.message_bytes))
-        planned.append(replace(point, num_rounds=rounds, round_s=_OVERHEAD * calls_s, call_s=call_s))
+        planned.append(replace(point, num_rounds=rounds, round_s=OVERHEAD * calls_s, call_s=call_s))
     return planned
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from topotune.tune.confirm import Confirmation
+from topotune.tune.judge import Confirmation
 from topotune.tune.statistics import Samples, autocorrelation, effective_samples, outlier_share, two_modes
 from topotune.units import format_bytes, format_seconds
 

@@ -20,7 +20,7 @@ from itertools import takewhile
 from typing import Final
 
 from topotune.plan.model import Evidence, Row
-from topotune.tune.confirm import Confirmation
+from topotune.tune.judge import Confirmation
 from topotune.tune.search import Standing
 from topotune.tune.shortlist import PredictedTime
 from topotune.tune.trial import DEFAULT, Candidate

@@ -16,7 +16,8 @@ import numpy as np
 from topotune.errors import TopotuneError
 from topotune.plan import Plan, plan_from_document, plan_to_document
 from topotune.tune.compare import joined_document
-from topotune.tune.confirm import Point, confirm
+from topotune.tune.confirm import confirm
+from topotune.tune.judge import Point
 from topotune.tune.known import keep, known_path
 from topotune.tune.launches import compared_samples, points_of, settled
 from topotune.tune.launches import samples_to_json as to_json

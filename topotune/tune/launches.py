@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from topotune.plan import Plan, Row
-from topotune.tune.confirm import Confirmation, Point, PointSamples, judge
+from topotune.tune.judge import Confirmation, Point, PointSamples, judge
 from topotune.tune.statistics import Block
 from topotune.tune.trial import DEFAULT, PLANNED, Candidate
 from topotune.units import format_bytes

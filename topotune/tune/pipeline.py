@@ -21,16 +21,11 @@ import numpy as np
 from topotune.plan.lookup import find_row
 from topotune.plan.model import Certificate, Row
 from topotune.tune.confirm import (
-    CONFIDENCE,
-    PASSES,
-    Confirmation,
-    NullTrials,
     confirm,
     count_comparisons,
     interpolated,
     least_confirmation_s,
     plan_confirmation,
-    run_null_trials,
 )
 from topotune.tune.consistency import Timed, violations
 from topotune.tune.decide import DefaultTime, Limit, decide_rows
@@ -43,6 +38,8 @@ from topotune.tune.finalists import (
     measure_conditions,
 )
 from topotune.tune.inherit import with_inherited
+from topotune.tune.judge import CONFIDENCE, PASSES, Confirmation
+from topotune.tune.null_trials import NullTrials, run_null_trials
 from topotune.tune.options import TuneOptions
 from topotune.tune.progress import BestSoFar, Measuring, OnProgress, Phase, share_of_budget
 from topotune.tune.regret import size_weights

@@ -48,10 +48,10 @@ from topotune.step.buckets import assign_buckets, layout_of, limits_of
 from topotune.train.agreement import shape_of
 from topotune.tune.arrangement import Arrangement
 from topotune.tune.compare import compare_plan, comparison_to_document
-from topotune.tune.confirm import Confirmation
 from topotune.tune.decide import Limit
 from topotune.tune.gpu_station import GpuStation, NcclEngine, log_to
 from topotune.tune.journal import ENDED
+from topotune.tune.judge import Confirmation
 from topotune.tune.known import Known, find_known, keep, kept_plan, known_path, recheck
 from topotune.tune.nccl_place import combined_place, local_nccl_facts, nccl_candidates
 from topotune.tune.nccl_settings import NcclPlace, why_no_settings

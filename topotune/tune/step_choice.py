@@ -24,7 +24,7 @@ from topotune.step.gradients import Gradients
 from topotune.step.projection import Layout, Projection, project
 from topotune.step.timeline import timeline_of, timeline_to_document
 from topotune.tune.compare import verdict_of
-from topotune.tune.confirm import CONFIDENCE
+from topotune.tune.judge import CONFIDENCE
 from topotune.tune.statistics import Comparison, compare_arms, minimum_rounds
 from topotune.tune.step_bench import StepBench, StepFailedError, balanced, slowest
 from topotune.tune.step_ranks import WARM_UP
