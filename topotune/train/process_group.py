@@ -40,7 +40,8 @@ from torch._C._distributed_c10d import (
 from topotune.errors import UsageError
 from topotune.plan import find_group
 from topotune.plan.algorithms import DEFAULT
-from topotune.schedule.model import Collective, PartCollective
+from topotune.plan.model import Collective
+from topotune.schedule.model import PartCollective
 from topotune.train.agreement import Agreement, missing_table
 from topotune.train.allreduce import Algorithm, Override, PlannedAllreduce
 from topotune.train.backends import Typed, fresh_prefix, typed
