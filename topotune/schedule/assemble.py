@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from topotune.errors import UsageError
-from topotune.schedule.model import Collective, IntColumn, Params, Schedule
+from topotune.plan.model import Collective
+from topotune.schedule.model import IntColumn, Params, Schedule
 
 MAX_RANKS = 4096
 MAX_WRITTEN_RANKS = 2048

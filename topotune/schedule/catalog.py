@@ -6,12 +6,13 @@ from typing import Any, Final
 
 from topotune.errors import UsageError, WrongResultError
 from topotune.plan.algorithms import MAX_SCHEDULE_RANKS, PART_SCHEDULES, check_params
+from topotune.plan.model import Collective
 from topotune.schedule.assemble import MAX_TRANSFERS, MAX_WRITTEN_RANKS
 from topotune.schedule.blueconnect import blueconnect
 from topotune.schedule.doubling import halving_doubling, recursive_doubling
 from topotune.schedule.forest import forest
 from topotune.schedule.hierarchical import check_groups, hierarchical
-from topotune.schedule.model import Collective, Params, PartCollective, Schedule
+from topotune.schedule.model import Params, PartCollective, Schedule
 from topotune.schedule.negabinary import bine, swing
 from topotune.schedule.parameter_server import parameter_server
 from topotune.schedule.parts import halving_doubling_of_parts, hierarchical_of_parts, ring_of_parts

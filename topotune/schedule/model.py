@@ -21,6 +21,8 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from topotune.plan.model import Collective
+
 SCHEMA = "topotune/schedule"
 SCHEMA_VERSION = 1
 
@@ -31,7 +33,6 @@ IntColumn = npt.NDArray[np.int32]
 ParamValue = int | float | str | bool | list[int] | list[list[int]] | list[list[list[int]]]
 Params = Mapping[str, ParamValue]
 PartCollective = Literal["reduce_scatter", "allgather"]
-Collective = Literal["allreduce", PartCollective]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -42,7 +42,8 @@ from topotune.errors import UsageError
 from topotune.execute.nccl_communicator import NcclCommunicator
 from topotune.plan import Row, find_group
 from topotune.plan.algorithms import DEFAULT
-from topotune.schedule.model import Collective, PartCollective
+from topotune.plan.model import Collective
+from topotune.schedule.model import PartCollective
 from topotune.train.agreement import Agreement, missing_table
 from topotune.train.allreduce import Algorithm, Override, PlannedAllreduce
 from topotune.train.backends import Typed, fresh_prefix, typed

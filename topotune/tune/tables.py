@@ -62,25 +62,25 @@ class Table:
 
     Attributes:
         collective: that it is for.
-        set: the groups that exchange at the same time; one group of all ranks is the world.
-        shapes: of the groups, each once; the world's first where it is among them.
+        group_set: the groups that exchange at the same time; one group of all ranks is the world.
+        shapes: of the groups, those that no table before has.
         station: this rank's.
     """
 
     collective: Collective
-    set: GroupSet
+    group_set: GroupSet
     shapes: tuple[GroupShape, ...]
     station: "TableStation"
 
     @property
     def name(self) -> str:
         """Of its groups, for people."""
-        return self.set.name
+        return self.group_set.name
 
     @property
     def is_of_world(self) -> bool:
         """Whether its one group is the world."""
-        return len(self.set.groups) == 1
+        return len(self.group_set.groups) == 1
 
 
 class TableStation(Station):
@@ -241,7 +241,7 @@ def make_tables(
             new = tuple(shape for shape in shapes if (collective, shape) not in known)
             known.update((collective, shape) for shape in new)
             station = TableStation(main, world, own, one.groups, collective)
-            made.append(Table(collective=collective, set=one, shapes=new, station=station))
+            made.append(Table(collective=collective, group_set=one, shapes=new, station=station))
     main.serve("table", lambda command: made[command["table"]].station.do(command["command"]))
     return tuple(made)
 
@@ -385,7 +385,7 @@ def _model(table: Table, arrangement: Arrangement) -> LinkModel | None:
     if table.is_of_world:
         return arrangement.by_position
     whole = arrangement.as_numbered
-    groups = table.set.groups
+    groups = table.group_set.groups
     return None if whole is None else whole.among(groups[0], num_alike=len(groups))
 
 
