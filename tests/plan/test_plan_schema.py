@@ -25,11 +25,14 @@ def test_each_schema_is_one_and_says_what_it_is_for(kind):
     assert json.loads(json.dumps(schema)) == schema
 
 
-def test_a_kind_that_does_not_exist_is_refused_with_those_that_do():
+@pytest.mark.parametrize(
+    ("name", "hint"), [("plam", "did you mean plan?"), ("x", f"there are: {', '.join(KINDS)}")]
+)
+def test_a_kind_that_does_not_exist_is_refused_with_those_that_do(name, hint):
     with pytest.raises(UsageError) as caught:
-        json_schema("plam")
-    assert str(caught.value) == "'plam': no such kind of document"
-    assert caught.value.hint == "did you mean plan?"
+        json_schema(name)
+    assert str(caught.value) == f"{name!r}: no such kind of document"
+    assert caught.value.hint == hint
 
 
 def test_every_key_of_a_plan_is_described():
