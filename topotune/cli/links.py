@@ -17,13 +17,13 @@ from topotune.cli.output import check_output, deliver, print_error
 from topotune.cli.progress import progress
 from topotune.cli.ranks import (
     check_backend,
-    default_ranks,
     find_launcher,
     force_interface,
     on_ranks,
     say_network,
 )
 from topotune.errors import UsageError
+from topotune.launch.default_ranks import default_ranks
 
 if TYPE_CHECKING:
     from topotune.links import LinkModel, Measurement

@@ -37,7 +37,6 @@ from topotune.cli.output import check_output, deliver, print_error, width
 from topotune.cli.progress import progress
 from topotune.cli.ranks import (
     check_backend,
-    default_ranks,
     find_launcher,
     force_interface,
     on_launches,
@@ -46,6 +45,7 @@ from topotune.cli.ranks import (
     say_note,
 )
 from topotune.errors import RunError, UsageError
+from topotune.launch.default_ranks import default_ranks
 
 if TYPE_CHECKING:
     from topotune.plan.exports.job_environment import Translation
@@ -94,10 +94,10 @@ def tune(
     from topotune.plan import SCHEMA as PLAN_SCHEMA
     from topotune.plan import plan_from_document
     from topotune.report.text import describe_plan
-    from topotune.tune.journal import check_replaceable, kept_path, num_unfinished
+    from topotune.tune.journal import check_replaceable, journal_path_of, kept_path, num_unfinished
     from topotune.tune.options import TuneOptions
 
-    journal_path = None if output is None else _journal_path(output)
+    journal_path = None if output is None else journal_path_of(output)
     if launches > 1 and resume:
         raise UsageError(
             "--launches and --resume: only a run in one launch can be resumed", hint="leave one of them out"
@@ -178,22 +178,19 @@ def _tuned_in_launches(
     return document
 
 
-def _journal_path(plan: Path) -> Path:
-    """Beside the plan: ``plan.json`` → ``plan.journal.jsonl``."""
-    return plan.with_name(f"{plan.stem}.journal.jsonl")
-
-
 @contextlib.contextmanager
 def _resumable(output: Path | None) -> Iterator[None]:
     """Where a run that has left a journal fails or is interrupted, say that it can be resumed."""
+    from topotune.tune.journal import journal_path_of
+
     try:
         yield
     except RunError as error:
-        if output is not None and error.hint is None and _journal_path(output).exists():
+        if output is not None and error.hint is None and journal_path_of(output).exists():
             error.hint = _how_to_resume(output)
         raise
     except KeyboardInterrupt:
-        if output is not None and _journal_path(output).exists():
+        if output is not None and journal_path_of(output).exists():
             raise Interrupted(_how_to_resume(output)) from None
         raise
 

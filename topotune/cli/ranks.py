@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from topotune.cli.narration import say, told_to_ranks
 from topotune.errors import UsageError
+from topotune.launch.default_ranks import ON_PROCESSORS
 
 if TYPE_CHECKING:
     from topotune.probe.membership import Membership
-
-
-_DEFAULT_RANKS = 2
 
 
 def say_network(line: str) -> None:
@@ -46,7 +44,7 @@ def on_ranks(
     num_local_ranks: int | None,
     *,
     share_result: bool = False,
-    default_ranks: int = _DEFAULT_RANKS,
+    default_ranks: int = ON_PROCESSORS,
 ) -> Any:
     """Run one of the functions above on all ranks; rank 0's result, None in processes that do not speak.
 
@@ -81,7 +79,7 @@ def on_launches(
     num_launches: int,
     num_local_ranks: int | None,
     *,
-    default_ranks: int = _DEFAULT_RANKS,
+    default_ranks: int = ON_PROCESSORS,
 ) -> list[Any]:
     """Run one of the functions above on all ranks several times, on fresh processes each time.
 
@@ -106,16 +104,6 @@ def on_launches(
         num_local_ranks=num_local_ranks,
         default_ranks=default_ranks,
     )
-
-
-def default_ranks(backend: str) -> int:
-    """How many ranks a node gets where nobody says: one for each GPU, or two on CPUs."""
-    if backend != "nccl":
-        return _DEFAULT_RANKS
-    from topotune.probe.faults import Faults
-    from topotune.probe.nvml import load_nvml, read_nvml
-
-    return max(1, len(read_nvml(load_nvml(), Faults()).gpus))
 
 
 def check_backend(name: str) -> str:

@@ -4,16 +4,14 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from topotune.errors import TopotuneError, UsageError
+from topotune.launch.default_ranks import default_ranks
 from topotune.tune.options import DEFAULT_BUDGET_S, DEFAULT_MIN_GAIN, TuneOptions
 
 if TYPE_CHECKING:
     from topotune.plan import Plan
-
-_DEFAULT_RANKS: Final = 2
-"""Of processors, where nobody says how many ranks to start; as on the command line."""
 
 
 def tune(
@@ -118,23 +116,13 @@ def tune(
             payload,
             launcher,
             num_local_ranks=num_ranks,
-            default_ranks=_default_ranks(backend),
+            default_ranks=default_ranks(backend),
             share_result=True,
         )
     plan = plan_from_document(document, "the new plan")
     if launcher.speaks and plan_path is not None:
         write_whole(plan_path, document_text(document).encode(), force=force, renews=SCHEMA)
     return plan
-
-
-def _default_ranks(backend: str) -> int:
-    """How many ranks a node gets where nobody says: two on processors, or one for each GPU."""
-    if backend != "nccl":
-        return _DEFAULT_RANKS
-    from topotune.probe.faults import Faults
-    from topotune.probe.nvml import load_nvml, read_nvml
-
-    return max(1, len(read_nvml(load_nvml(), Faults()).gpus))
 
 
 def tune_rank(payload: dict[str, Any]) -> dict[str, Any] | None:
