@@ -37,7 +37,7 @@ def _captures() -> list[str]:
     from topotune.links.foreign.catalog import READERS as BENCHMARKS
     from topotune.topology.formats.catalog import READERS
 
-    return [reader.name for reader in (*READERS, *BENCHMARKS)]
+    return [*(reader.name for reader in READERS), *(reader.name for reader in BENCHMARKS)]
 
 
 def _kinds() -> list[str]:
