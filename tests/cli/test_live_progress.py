@@ -130,7 +130,8 @@ def test_on_a_terminal_tune_shows_the_run_and_leaves_the_plan_alone_on_it(tmp_pa
 
 @pytest.mark.gloo
 def test_ctrl_c_leaves_a_clean_terminal_and_no_process(tmp_path):
-    screen = Screen("tune", "--nproc-per-node", "2", "-o", "plan.json", cwd=tmp_path, columns=120)
+    words = ("tune", "--nproc-per-node", "2", "--budget", "5m", "-o", "plan.json")
+    screen = Screen(*words, cwd=tmp_path, columns=120)
     screen.until(shown(r"^now  "))
     ranks = psutil.Process(screen.process.pid).children(recursive=True)
     assert ranks
@@ -139,7 +140,8 @@ def test_ctrl_c_leaves_a_clean_terminal_and_no_process(tmp_path):
     said = [line for line in screen.lines if line not in ("", "^C")]  # a terminal may echo what is typed
     assert said[-2:] == [
         "interrupted",
-        "hint: topotune tune --resume --nproc-per-node 2 -o plan.json goes on from what was measured so far",
+        "hint: topotune tune --resume --nproc-per-node 2 --budget 5m -o plan.json goes on from what was "
+        "measured so far",
     ]
     assert "Traceback" not in str(screen)
     _, alive = psutil.wait_procs(ranks, timeout=60)

@@ -33,13 +33,17 @@ NOT_RUN = {
     r"--base /usr/lib": "needs MPICH's library",
     r"--verify": "needs Open MPI or MPICH: the exports' own tests run it",
     r"xla\.sh": "needs JAX",
+    r"optimum machine\.json --nodes 4 --set": "the machine is the reader's",
     r"/opt/ml/|outputs/": "for a platform's own folders",
     r"\.venv/": "the tests have an environment of their own",
 }
 """Commands that are only parsed, by what they hold, with the reason."""
 
-SLOW_VERBS = {"compare", "measure", "optimum", "record", "report", "run", "simulate", "tune"}
-"""They start ranks, or take seconds."""
+RANK_VERBS = {"compare", "measure", "record", "run", "tune"}
+"""They start other processes."""
+
+SLOW_VERBS = {*RANK_VERBS, "optimum", "report", "simulate"}
+"""Those, and what takes seconds."""
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:(?<=\n\n)|\A)((?:    .*\n|\n(?=    ))+)", re.MULTILINE)
@@ -79,15 +83,24 @@ class Command:
 
     @property
     def is_slow(self) -> bool:
-        """Whether it starts ranks, takes seconds, or needs a shell."""
-        verbs = {words[0] for words in self.topotunes if words}
-        measures = "check" in verbs and "--no-measure" not in self.text and ".json" not in self.text
+        """Whether it starts processes, takes seconds, or needs a shell."""
+        return self.needs_processes or bool(self._verbs & SLOW_VERBS)
+
+    @property
+    def needs_processes(self) -> bool:
+        """Whether it is more than one topotune of one process: it starts ranks, or needs a shell."""
+        is_of_files = bool(re.search(r"\.(json|xml|txt)\b", self.text))
+        measures = "check" in self._verbs and "--no-measure" not in self.text and not is_of_files
         return (
             self.program != "topotune"
-            or bool(verbs & SLOW_VERBS)
+            or bool(self._verbs & RANK_VERBS)
             or measures
             or bool(re.search(r"[|;<>]|&&|\$\(|\s--\s", self.text))
         )
+
+    @property
+    def _verbs(self) -> set[str]:
+        return {words[0] for words in self.topotunes if words}
 
     @property
     def topotunes(self) -> list[list[str]]:

@@ -175,7 +175,7 @@ def test_a_page_runs_from_its_beginning_to_its_end(page, folder, shims, monkeypa
     for command in commands(page):
         if command.why_not_run is not None:
             continue
-        if not command.is_slow:
+        if not command.needs_processes:
             run_here(command, folder, monkeypatch, capsys)
             continue
         give_inputs(command.text, folder)

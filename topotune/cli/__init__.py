@@ -70,8 +70,11 @@ def main() -> None:
         print_error(TopotuneError(f"this should not have happened, {cause}", hint=hint))
         _leave(TopotuneError.exit_code)
     if code == INTERRUPTED:
-        if sys.stderr.isatty():  # which may have shown the "^C" that was typed
-            print(file=sys.stderr)
+        if sys.stderr.isatty():
+            from topotune.cli.live import is_live
+
+            # It may have shown the "^C" that was typed; and a rank may have been ended while it drew.
+            print("\x1b[J" if is_live(sys.stderr) else "", file=sys.stderr)
         print("interrupted", file=sys.stderr)
         if hint:
             print(f"hint: {hint}", file=sys.stderr)
