@@ -1,9 +1,14 @@
 """Outputs whose lines carry tags: of ranks, hosts, times, mails. They read as without."""
 
+from pathlib import Path
+
 import pytest
 
 from topotune.errors import InputFileError
+from topotune.topology import topology_to_document
 from topotune.topology.formats import is_capture, read_files
+
+FIXTURES = sorted((Path(__file__).parent / "fixtures").glob("*/*.txt"))
 
 TABLE = (
     "\tGPU0\tGPU1\tmlx5_0\tCPU Affinity\n"
@@ -80,3 +85,28 @@ def test_ranks_that_wrote_the_same_are_taken_once_and_others_refused(tmp_path):
 def test_lines_of_writers_that_say_nothing_known_are_left_out(tmp_path):
     (tmp_path / "logs.txt").write_text(tagged(TABLE, "0: ") + tagged("starting\ndone\n", "1: "))
     assert len(shown(tmp_path / "logs.txt")[0]) == 2
+
+
+def read(path):
+    document = topology_to_document(read_files([str(path)]))
+    return {key: document.get(key) for key in ("vertices", "links", "pairs", "ranks")}
+
+
+@pytest.mark.parametrize(
+    ("tag", "end"),
+    [("[1,0]<stdout>:", "\n"), ("node0: ", "\n"), ("> ", "  \r\n")],
+    ids=["ranks", "hosts", "a padded mail"],
+)
+def test_whatever_the_format_its_lines_read_the_same_with_tags(tmp_path, tag, end):
+    copy = tmp_path / "tagged.txt"
+    num_read = 0
+    for path in FIXTURES:
+        try:
+            text = path.read_bytes().decode()
+            plain = read(path)
+        except (InputFileError, UnicodeDecodeError):
+            continue
+        copy.write_bytes("".join(f"{tag}{line}{end}" for line in text.split("\n")).encode())
+        assert read(copy) == plain, path
+        num_read += 1
+    assert num_read > 40

@@ -13,7 +13,7 @@ from topotune.topology.formats.catalog import known_in, reader_named, recognised
 from topotune.topology.formats.devices import Part
 from topotune.topology.formats.fabric_adapters import with_own_adapters, with_templates
 from topotune.topology.formats.join import join
-from topotune.topology.formats.reading import Reader, fitting
+from topotune.topology.formats.reading import THIS_NODE, Reader, fitting
 from topotune.topology.formats.tagged_lines import untagged
 from topotune.topology.model import Topology
 
@@ -98,8 +98,15 @@ def _parts_of(capture: Capture, node: str | None, forced: Reader | None) -> list
             raise InputFileError(
                 capture.source, f"is said to be of {node}, and its lines are tagged with {host}"
             )
-        parts += read_capture_parts(text, node or host, readers_of(text))
+        found = read_capture_parts(text, node, readers_of(text))
+        parts += found if node is not None else [_on(part, host) for part in found]
     return parts
+
+
+def _on(part: Part, host: str | None) -> Part:
+    """A part of the host that its lines were tagged with, unless it names the hosts that it is of itself."""
+    is_of_one = any(vertex.node == THIS_NODE for vertex in part.reading.vertices)
+    return replace(part, node=host) if is_of_one else part
 
 
 def is_capture(file: str) -> bool:

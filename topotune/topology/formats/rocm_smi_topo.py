@@ -112,8 +112,8 @@ def _statements(
     text: str, source: str, faults: Faults
 ) -> tuple[dict[str, Matrix], dict[int, int | None], dict[int, str]]:
     """What ``--json`` says, as the same tables: a cell for each pair, and one back."""
-    start = text.find("{")
-    document = parse_json(text[max(start, 0) :].encode("utf-8", "replace"), source)
+    body = text[max(text.find("{"), 0) : text.rfind("}") + 1]
+    document = parse_json(body.encode("utf-8", "replace"), source)
     said: dict[str, dict[tuple[int, int], str]] = defaultdict(dict)
     nodes: dict[int, int | None] = {}
     affinities: dict[int, str] = {}
