@@ -54,8 +54,8 @@ def assemble(
             columns[row, at:end] = values.reshape(-1)
         at = end
     order = _order(columns)
-    for row in columns:  # one at a time: a second copy of all would double what this takes
-        row[:] = row[order]
+    for column in columns:  # one at a time: a second copy of all would double what this takes
+        column[:] = column[order]
     columns.setflags(write=False)
     return Schedule(
         algorithm=algorithm,
