@@ -135,7 +135,6 @@ def test_a_schedule_that_is_no_allreduce_is_refused(tmp_path):
         ((str(PROFILES / "1x4.json"),), "all ranks share one machine"),
         (("--torus", "4x4"), "--torus needs the rate of its links"),
         (("--torus", "4x4", "--link-rate", "1Gbit", "--nodes", "2"), "--torus lays out ranks by itself"),
-        (("--profile", "dgx-h100", "--link-rate", "1Gbit"), "--link-rate is for --torus and --dragonfly"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused_with_the_reason(tmp_path, arguments, says):

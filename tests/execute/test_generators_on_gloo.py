@@ -57,7 +57,8 @@ def test_every_generator_is_run():
     assert {name for name, _ in schedules(4)} == set(SCHEDULE_ALGORITHMS)
 
 
-@pytest.mark.parametrize("num_ranks", [pytest.param(4, marks=pytest.mark.slow), 6])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_ranks", [4, 6])
 def test_every_generator_gives_what_gloo_gives(num_ranks):
     for equal in gloo_world.run_world(num_ranks, run_all, timeout_s=120):
         assert all(equal.values()), [case for case, is_equal in equal.items() if not is_equal]

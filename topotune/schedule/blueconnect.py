@@ -22,13 +22,7 @@ import numpy as np
 from topotune.errors import UsageError
 from topotune.links.placement import Partition
 from topotune.plan.algorithms import check_params
-from topotune.schedule.assemble import (
-    MAX_RANKS,
-    MAX_TRANSFERS,
-    IntArray,
-    assemble,
-    check_num_transfers,
-)
+from topotune.schedule.assemble import MAX_RANKS, MAX_TRANSFERS, IntArray, Transfers, assemble
 from topotune.schedule.model import Params, Schedule
 from topotune.schedule.phases import allgather_ring, reduce_scatter_ring
 
@@ -55,25 +49,24 @@ def blueconnect(
     )
     if problem:
         raise UsageError(f"blueconnect: {problem}")
-    check_num_transfers(2 * num_ranks * (num_ranks - 1) * pieces, "blueconnect", num_ranks)
     strides = [math.prod(factors[:level]) for level in range(len(factors))]
     piece, owner = (column.reshape(-1) for column in np.divmod(np.arange(pieces * num_ranks), num_ranks))
     last = sum(factor - 1 for factor in factors)
     begins = piece * max(factor - 1 for factor in factors)
-    at, parts = 0, []
+    at, parts = 0, list[Transfers]()
     for done, level in enumerate(chosen):
         size, stride = factors[level], strides[level]
         members = _rings(owner, [(factors[one], strides[one]) for one in chosen[done + 1 :]])
         members -= members // stride % size * stride
         members = members[None] + (np.arange(size) * stride)[:, None, None]
         free = members.shape[2]
-        columns = members.reshape(size, -1)
+        rings = members.reshape(size, -1)
         digit, chunk = (np.repeat(one, free) for one in (owner // stride % size, np.arange(len(owner))))
         first = np.repeat(begins, free)
         back = 2 * last - at - (size - 1)
         parts += [
-            reduce_scatter_ring(columns, digit, chunk, first_step=first + at),
-            allgather_ring(columns, digit, chunk, first_step=first + back),
+            reduce_scatter_ring(rings, digit, chunk, first_step=first + at),
+            allgather_ring(rings, digit, chunk, first_step=first + back),
         ]
         at += size - 1
     return assemble("blueconnect", params, num_ranks, range(pieces * num_ranks + 1), parts)
