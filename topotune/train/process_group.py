@@ -51,7 +51,7 @@ from topotune.train.calls import CALLS, OLD_NAMES, Call
 from topotune.train.drift import Drift
 from topotune.train.drift_record import RECORD, watching
 from topotune.train.fifo import FirstInFirstOut
-from topotune.train.on_stream import OnStream
+from topotune.train.on_stream import OnStream, StreamedWork
 from topotune.train.parts import PartsAlgorithm, PlannedParts
 from topotune.train.source import set_in_use
 from topotune.train.tensors import are_equal_parts, is_plain, memory_of
@@ -354,7 +354,8 @@ class ProcessGroupTopotune(dist.ProcessGroup):
 
     def _allreduce_on_cuda(self, tensor: torch.Tensor, tensors: Any, options: Any) -> Any:
         """By the plan's algorithm on a stream of the group's, without a wait of the host; or forwarded."""
-        work = algorithm = None
+        work: StreamedWork | None = None
+        algorithm: Algorithm | None = None
         if self._on_cuda is not None and self._plans_cuda and is_plain(tensor, "cuda"):
             algorithm = self._on_cuda.planned.choose(tensor.numel() * tensor.element_size())
             if algorithm is not None and tensor.is_contiguous():
