@@ -1,6 +1,7 @@
 """A link that becomes slower while a job runs is told of once."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ PROFILE = {
 def test_a_link_that_becomes_slower_is_told_once(start_lab, tmp_path):
     profile = tmp_path / "pair.json"
     profile.write_text(json.dumps(PROFILE))
-    lab = start_lab(str(profile), "", "python", str(Path(__file__).with_name("drifting.py")))
+    lab = start_lab(str(profile), "", sys.executable, str(Path(__file__).with_name("drifting.py")))
     output, errors = lab.communicate(timeout=150)
     assert lab.returncode == 0, errors
     (line,) = [line for line in output.splitlines() if "findings" in line]
