@@ -54,7 +54,7 @@ class World:
 
     def fresh_raw(self) -> dist.ProcessGroup:
         """One more gloo group of the same ranks; like the others it ends its waits on a loss. Collective."""
-        group = dist.new_group(backend="gloo", timeout=_TIMEOUT)
+        group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=_TIMEOUT)
         known = weakref.ref(group)
 
         def end(_loss: Loss) -> None:
