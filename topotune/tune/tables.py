@@ -318,18 +318,20 @@ def compare_tables(
     compared: list[dict[str, Any]] = []
     warnings: list[str] = []
     for key, table in enumerate(tables):
-        found = [find_group(plan, shape) for shape in table.shapes]
-        rows_of_shapes = [None if group is None else getattr(group, table.collective) for group in found]
         what = f"{table.collective}, {table.name}"
-        if None in rows_of_shapes:
+        groups = [find_group(plan, shape) for shape in table.shapes]
+        rows_of_shapes: list[tuple[Row, ...] | None] = [
+            None if group is None else getattr(group, table.collective) for group in groups
+        ]
+        rows = rows_of_shapes[0]
+        if rows is None or None in rows_of_shapes:
             warnings.append(f"{what}: the plan has no table for such groups")
             continue
-        rows: tuple[Row, ...] = rows_of_shapes[0]
         compared_rows, found_warnings = compare_plan(
             Sampling(bench=_TableBench(bench, table, key), rng=np.random.default_rng([options.seed, key])),
             rows,
             options,
-            algorithm_at=lambda size, rows=rows: find_row(rows, size).algorithm,
+            algorithm_at=partial(_algorithm_at, rows),
         )
         warnings += [f"{what}: {warning}" for warning in found_warnings]
         compared.append(
@@ -341,6 +343,10 @@ def compare_tables(
             }
         )
     return compared, warnings
+
+
+def _algorithm_at(rows: tuple[Row, ...], message_bytes: int) -> str:
+    return find_row(rows, message_bytes).algorithm
 
 
 def with_tables(
