@@ -1,6 +1,6 @@
 # make plan      the main job on this machine: a plan in about a minute of tuning
 # make test      the tests; make test-slow runs the slow groups, test-measured those that need an idle machine
-# make test-gpu  what needs a GPU, within 5 minutes (docs/gpu.md); elsewhere it skips with the reason
+# make test-gpu  what needs a GPU, within 5 minutes (docs/how-to/gpu.md); elsewhere it skips with the reason
 # make lint types  what else continuous integration runs
 #
 # PIP_ARGS     options for pip (a folder of wheels, a mirror, …)

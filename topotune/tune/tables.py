@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 from warnings import catch_warnings, filterwarnings
 
 import numpy as np
@@ -316,22 +316,20 @@ def compare_tables(
     compared: list[dict[str, Any]] = []
     warnings: list[str] = []
     for key, table in enumerate(tables):
-        found = [find_group(plan, shape) for shape in table.shapes]
-        tables_of_shapes = [None if group is None else getattr(group, table.collective) for group in found]
         what = f"{table.collective}, {table.name}"
-        if None in tables_of_shapes:
+        groups = [find_group(plan, shape) for shape in table.shapes]
+        rows_of_shapes: list[tuple[Row, ...] | None] = [
+            None if group is None else getattr(group, table.collective) for group in groups
+        ]
+        rows = rows_of_shapes[0]
+        if rows is None or None in rows_of_shapes:
             warnings.append(f"{what}: the plan has no table for such groups")
             continue
-        rows = cast(tuple[Row, ...], tables_of_shapes[0])
-
-        def algorithm_at(message_bytes: int, rows: tuple[Row, ...] = rows) -> str:
-            return find_row(rows, message_bytes).algorithm
-
         compared_rows, found_warnings = compare_plan(
             Sampling(bench=_TableBench(bench, table, key), rng=np.random.default_rng([options.seed, key])),
             rows,
             options,
-            algorithm_at=algorithm_at,
+            algorithm_at=partial(_algorithm_at, rows),
         )
         warnings += [f"{what}: {warning}" for warning in found_warnings]
         compared.append(
@@ -343,6 +341,10 @@ def compare_tables(
             }
         )
     return compared, warnings
+
+
+def _algorithm_at(rows: tuple[Row, ...], message_bytes: int) -> str:
+    return find_row(rows, message_bytes).algorithm
 
 
 def with_tables(
