@@ -273,8 +273,8 @@ class _Cases:
             )
         differs = held != held[0]
         if differs.any():
-            held = trees.one_number_each()[held]
-            differs = held != held[0]
+            interned = trees.one_number_each()[held]
+            differs = interned != interned[0]
         if differs.any():
             rank, chunk = self._note("order-of-reduction", differs)
             self._first.setdefault(
@@ -290,7 +290,7 @@ class _Cases:
 
     def violations(self) -> tuple[Violation, ...]:
         """In the order of their weight; different orders count only where every part is there once."""
-        wrong = [code for code in ("missing", "repeated") if code in self._first]
+        wrong: list[str] = [code for code in ("missing", "repeated") if code in self._first]
         if not wrong and "order-of-reduction" in self._first:
             wrong = ["order-of-reduction"]
         return tuple(
