@@ -235,8 +235,6 @@ def _tune(
             on_progress=report if gradients is None else rows_progress(report, options.budget_s),
         )
         on_confirmed(choice.confirmations)
-        for line in choice.notes:
-            on_note(line)
         if num_finished:
             warnings += (
                 f"resumed from {num_finished} finished trials of earlier launches; "
