@@ -13,6 +13,8 @@ from topotune.report.columns import align
 from topotune.units import format_bit_rate, format_bytes, format_rate, format_seconds
 
 _SHOWN_RANKS = 32
+_SEARCH_ENDED = "the search ended "
+"""How the clause of a certificate begins that says what is left to gain."""
 
 
 def describe_algorithm(algorithm: str, params: Mapping[str, Any]) -> str:
@@ -119,6 +121,7 @@ def describe_plan(plan: Plan) -> str:
             f"  the default against itself won {rate:.0f} % of {certificate.num_null_trials} trials "
             f"(at most {high:.0f} % with 95 % confidence)"
         )
+    parts.extend(part for part in certificate.method.split("; ") if part.startswith(_SEARCH_ENDED))
     if plan.ddp is not None:
         from topotune.report.step import describe_buckets
 

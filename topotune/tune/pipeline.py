@@ -101,14 +101,12 @@ class Choice:
         rows: the table for allreduce.
         certificate: how it was confirmed.
         warnings: one line each.
-        notes: what a user may like to know of how the run went, one line each.
         confirmations: with their samples.
     """
 
     rows: tuple[Row, ...]
     certificate: Certificate
     warnings: tuple[str, ...]
-    notes: tuple[str, ...] = ()
     confirmations: tuple[Confirmation, ...] = ()
 
 
@@ -248,7 +246,6 @@ def choose_rows(
         rows=rows,
         certificate=_certificate(run, count_comparisons(points), nulls),
         warnings=tuple(run.warnings),
-        notes=tuple(run.notes),
         confirmations=tuple(confirmations),
     )
 

@@ -289,8 +289,6 @@ def _tune(
             lambda key: share_of(rows_report, key + 1, len(tables) + 1),
         )
         on_confirmed(choice.confirmations)
-        for line in choice.notes:
-            on_note(line)
         if num_finished:
             warnings += (
                 f"resumed from {num_finished} finished trials of earlier launches; "
