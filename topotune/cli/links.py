@@ -45,7 +45,7 @@ def measure(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Measure latency and bandwidth between ranks, what flows share, and copies of GPUs.
+    """Measure latency and bandwidth between ranks. And what flows share, and copies of GPUs.
 
     Example: topotune measure --nproc-per-node 4 -o links.json
     """
