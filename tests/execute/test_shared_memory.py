@@ -258,7 +258,7 @@ def stop_in_the_middle(rank, num_ranks, store, join, stage, how):
     message_bytes = num_ranks * MIN_SLOT_BYTES * 7 // 2
     check_exact(executable, message_bytes)
     inside = executable._inside
-    tell, stages_left = inside._tell, iter(range(stage))
+    tell, stages_left = inside.tell, iter(range(stage))
 
     def tell_and_stop(ranks):
         tell(ranks)
@@ -275,7 +275,7 @@ def stop_in_the_middle(rank, num_ranks, store, join, stage, how):
 
     aborting = threading.Thread(target=abort_others)
     if rank == 1:
-        inside._tell = tell_and_stop
+        inside.tell = tell_and_stop
     if rank == 0 and how == "aborted":
         aborting.start()
     with pytest.raises(RunError) as caught:

@@ -14,6 +14,7 @@ import typer
 
 from topotune import units
 from topotune.cli.app import FINDINGS, Interrupted, app
+from topotune.cli.narration import is_narrated
 from topotune.cli.options import (
     Backend,
     BackwardTime,
@@ -285,9 +286,6 @@ def compare(
 def run(
     command: Annotated[list[str], typer.Argument(metavar="-- CMD…", help="The job's command line.")],
     plan_file: Annotated[Path, typer.Option("--plan", metavar="FILE", help="The plan.")],
-    verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="Say on stderr which variables are set.")
-    ] = False,
 ) -> NoReturn:
     """Run CMD with all that a plan can set from outside. TOPOTUNE_PLAN, network, other programs.
 
@@ -314,7 +312,7 @@ def run(
     os.environ.update(
         {variable.name: variable.value for variable in translation.variables if variable.is_free(found)}
     )
-    if verbose:
+    if is_narrated():
         _say_environment(found, translation)
     sys.stdout.flush()
     try:
