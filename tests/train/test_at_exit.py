@@ -77,11 +77,11 @@ dist.group.WORLD.override = ("shm", {})
 tensor = torch.ones(SIZE)
 dist.all_reduce(tensor)
 if dist.get_rank() == 1:
-    wait_for = SharedCollectives._wait_for
+    wait_for = SharedCollectives.wait_for
     def wait_late(self, ranks):
         time.sleep(2)
         wait_for(self, ranks)
-    SharedCollectives._wait_for = wait_late
+    SharedCollectives.wait_for = wait_late
 dist.all_reduce(tensor)
 assert tensor.eq(4).all()
 """
