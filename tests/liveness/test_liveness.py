@@ -204,6 +204,26 @@ def test_a_run_that_ends_well_leaves_nothing_and_another_may_follow(num_ranks):
     assert run_world(num_ranks, ends_well) == [([], False)] * num_ranks
 
 
+def meets_at_a_slow_hub(rank, num_ranks, store):
+    from topotune.liveness.watch import Watch, watched_ranks
+
+    accept = Watch._accept
+
+    def accept_late(self):
+        time.sleep(0.5)
+        return accept(self)
+
+    if rank == 0:
+        Watch._accept = accept_late
+    with watched_ranks(timeout=TIMEOUT) as (common, _, _, watch):
+        await_all(common, num_ranks)
+    return watch.loss
+
+
+def test_ranks_that_have_met_are_known_to_rank_0_however_slowly_it_lets_them_in():
+    assert run_world(3, meets_at_a_slow_hub) == [None] * 3
+
+
 def comes_late(rank, num_ranks, store):
     from topotune.liveness.watch import watched_ranks
 

@@ -94,6 +94,7 @@ class Watch:
         self._loss: Loss | None = None
         self._agreed: TopotuneError | None = None
         self._decided = threading.Event()
+        self._is_known = threading.Event()  # to rank 0; or it cannot be any more
         self._main_is_out = threading.Event()
         self._over = False
         self._lines: dict[int, Line] = {}
@@ -115,6 +116,9 @@ class Watch:
         work = self._serve if rank == 0 else self._listen_to_hub
         self._thread = threading.Thread(target=work, name="topotune liveness", daemon=True)
         self._thread.start()
+        if rank != 0:
+            # Until rank 0 has let this one in, it would end without a word to it.
+            self._is_known.wait(self._within_s)
 
     @property
     def loss(self) -> Loss | None:
@@ -201,6 +205,7 @@ class Watch:
                 return
             self._over = True
             self._loss = loss
+            self._is_known.set()
             enders = list(self._enders)
         threading.Thread(target=self._last_resort, args=(loss,), daemon=True).start()
         for end in enders:
@@ -240,6 +245,7 @@ class Watch:
                 for words in heard:
                     if "hub" in words:
                         line.host = str(words["hub"])
+                        self._is_known.set()
                     elif "loss" in words:
                         self._lose(Loss.from_json(words["loss"]))
                         return
