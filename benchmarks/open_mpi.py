@@ -29,6 +29,7 @@ ALGORITHMS: Final = (
 )
 """Of ``tuned`` in Open MPI 4.1, by number."""
 
+_MPIRUN: Final = shutil.which("mpirun.openmpi") or shutil.which("mpirun")  # MPICH's may hide the latter
 _ALGORITHM: Final = b"coll_tuned_allreduce_algorithm"
 _THREAD_SINGLE: Final = 0
 _IN_PLACE: Final = 1
@@ -113,16 +114,16 @@ def check_sum(name: str, allreduce_: Callable[[torch.Tensor], Any], message_byte
 
 def open_mpi() -> str:
     """Its version; "" where it is not installed."""
-    if shutil.which("mpirun") is None or ctypes.util.find_library("mpi") is None:
+    if _MPIRUN is None or ctypes.util.find_library("mpi") is None:
         return ""
-    said = subprocess.run(["mpirun", "--version"], stdout=subprocess.PIPE, text=True).stdout
+    said = subprocess.run([_MPIRUN, "--version"], stdout=subprocess.PIPE, text=True).stdout
     return said.splitlines()[0].removeprefix("mpirun (").replace(")", "") if "Open MPI" in said else ""
 
 
 def mpirun(*options: str) -> list[str]:
     """The beginning of a command line: ranks are not bound, and root may run them."""
     allowed = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    return ["mpirun", "--oversubscribe", "--bind-to", "none", *allowed, *options]
+    return [_MPIRUN or "mpirun", "--oversubscribe", "--bind-to", "none", *allowed, *options]
 
 
 def _check(failed: int, call: str) -> None:

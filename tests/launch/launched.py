@@ -1,6 +1,7 @@
 """Starting processes as launchers do: each with an environment of its own, none left behind."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 DRIVER = (sys.executable, str(HERE / "launch_driver.py"))
 TOPOTUNE = (sys.executable, "-m", "topotune")
+# By its own name: an environment that has MPICH may hide it.
+OPEN_MPIRUN = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
 
 # What launchers set; a test must not find those of the process that runs it.
 _PREFIXES = ("OMPI_", "PMI", "SLURM", "PET_", "SM_", "AZ_", "AZUREML_", "TORCHELASTIC_")

@@ -2,12 +2,11 @@
 
 import json
 import os
-import shutil
 import socket
 import threading
 
 import pytest
-from launched import DRIVER, TOPOTUNE, free_port
+from launched import DRIVER, OPEN_MPIRUN, TOPOTUNE, free_port
 
 from topotune.errors import RunError
 from topotune.launch import meeting, pmi
@@ -15,10 +14,8 @@ from topotune.launch import meeting, pmi
 pytestmark = pytest.mark.gloo
 
 MEASURE = (*TOPOTUNE, "measure", "--budget", "1s", "--json")
-needs_mpirun = pytest.mark.skipif(
-    shutil.which("mpirun") is None, reason="no mpirun here (Debian: openmpi-bin)"
-)
-MPIRUN = ("mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none")
+needs_mpirun = pytest.mark.skipif(OPEN_MPIRUN is None, reason="no mpirun here (Debian: openmpi-bin)")
+MPIRUN = (OPEN_MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none")
 
 
 def step(rank, size, **more):

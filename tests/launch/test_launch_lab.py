@@ -8,7 +8,7 @@ import signal
 import sys
 
 import pytest
-from launched import DRIVER, HERE, TOPOTUNE, bare_environment
+from launched import DRIVER, HERE, OPEN_MPIRUN, TOPOTUNE, bare_environment
 
 from topotune.errors import TopotuneError
 from topotune.lab import Cluster, LabNode, LabProfile
@@ -20,9 +20,7 @@ HOSTS = ("a", "b")
 PROFILE = LabProfile(
     name="three", nodes=tuple(LabNode(name=name, ranks=2, bits_per_s=10**9) for name in (*HOSTS, "c"))
 )
-needs_mpirun = pytest.mark.skipif(
-    shutil.which("mpirun") is None, reason="no mpirun here (Debian: openmpi-bin)"
-)
+needs_mpirun = pytest.mark.skipif(OPEN_MPIRUN is None, reason="no mpirun here (Debian: openmpi-bin)")
 needs_nsenter = pytest.mark.skipif(shutil.which("nsenter") is None, reason="no nsenter here (util-linux)")
 
 
@@ -152,7 +150,7 @@ def mpirun(cluster, tmp_path):
     def command_line(hosts, command):
         options = ["--allow-run-as-root", "--bind-to", "none", "--mca", "plm_rsh_agent", str(agent)]
         forwarded = ["-x", "PYTHONPATH", "-x", "GLOO_SOCKET_IFNAME"]
-        return ["mpirun", *options, *forwarded, "-H", hosts, *command]
+        return [OPEN_MPIRUN, *options, *forwarded, "-H", hosts, *command]
 
     return command_line
 
