@@ -163,6 +163,8 @@ def quickly(text: str) -> str:
         return re.sub(r"--nproc-per-node[ =]\d+", "--nproc-per-node 2", text)
     text = re.sub(r" --(budget|sizes) \S+", "", text)
     text = text[: match.end()] + f" {QUICK[match[1]]}" + text[match.end() :]
+    if "--groups" in text:  # of so many ranks
+        return text
     return re.sub(r"--nproc-per-node[ =]\d+", "--nproc-per-node 2", text)
 
 

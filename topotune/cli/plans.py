@@ -163,9 +163,13 @@ def _tuned_in_launches(
     """The plan of several launches; {} in processes that do not speak."""
     from topotune.tune.launch_session import tune_payload, tuned_document
 
+    def given(number: int, so_far: list[Any]) -> dict[str, Any] | None:
+        own = tune_payload(payload, num_launches, number, so_far)
+        return None if own is None else own | {"shows_lines": payload["shows_lines"]}
+
     results = on_launches(
         tune_launch_rank,
-        lambda number, so_far: tune_payload(payload, num_launches, number, so_far),
+        given,
         launcher,
         num_launches,
         num_local_ranks,
@@ -366,7 +370,8 @@ def compare_launch_rank(payload: dict[str, Any]) -> Any:
     """One launch of `compare` on one rank."""
     from topotune.tune.launch_session import compare_launch
 
-    return compare_launch(payload, say_network, print_error)
+    with progress(payload, "compare") as show:
+        return compare_launch(payload, show, say_network, print_error)
 
 
 def tune_rank(payload: dict[str, Any]) -> Any:

@@ -194,13 +194,14 @@ def compare_payload(payload: Mapping[str, Any], num_launches: int, number: int) 
 
 def compare_launch(
     payload: Mapping[str, Any],
+    on_progress: OnProgress,
     on_network: Callable[[str], None],
     say: Callable[[TopotuneError], None],
 ) -> dict[str, Any] | None:
     """One launch of ``compare`` on this rank: ``document`` and ``samples`` on rank 0."""
     taken: list[list[dict[str, Any]]] = [[]]
     document = compare_worker(
-        payload, on_network, say, on_compared=lambda found: taken.append(to_json(found))
+        payload, on_network, say, on_progress, on_compared=lambda found: taken.append(to_json(found))
     )
     return None if document is None else {"document": document, "samples": taken[-1]}
 
