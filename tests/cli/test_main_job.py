@@ -205,3 +205,18 @@ def test_a_rank_that_dies_ends_the_run_by_name_and_loses_nothing(tuned):
     assert "Traceback" not in stderr
     assert_gone(ranks)
     assert (folder / "plan.json").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_a_plan_of_several_launches_is_written_and_compared_over_several(tmp_path):
+    few = ("--launches", "2", "--sizes", "64K", "--json")
+    tuned = topotune(
+        "tune", "--nproc-per-node", "2", "--budget", "10s", "-o", "plan.json", *few, cwd=tmp_path
+    )
+    assert tuned.returncode == 0, tuned.stderr
+    assert json.loads(tuned.stdout)["schema"] == "topotune/plan"
+    compared = topotune("compare", "plan.json", "--budget", "6s", *few, cwd=tmp_path)
+    assert compared.returncode in (0, 3), compared.stderr
+    document = json.loads(compared.stdout)
+    assert document["num_launches"] == 2
+    assert [row["message_bytes"] for row in document["rows"]] == [64 * 1024]

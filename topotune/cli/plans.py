@@ -163,8 +163,10 @@ def _tuned_in_launches(
     """The plan of several launches; {} in processes that do not speak."""
     from topotune.tune.launch_session import tune_payload, tuned_document
 
+    options = {name: value for name, value in payload.items() if name != "shows_lines"}
+
     def given(number: int, so_far: list[Any]) -> dict[str, Any] | None:
-        own = tune_payload(payload, num_launches, number, so_far)
+        own = tune_payload(options, num_launches, number, so_far)
         return None if own is None else own | {"shows_lines": payload["shows_lines"]}
 
     results = on_launches(
@@ -177,7 +179,7 @@ def _tuned_in_launches(
     )
     if not launcher.speaks:
         return {}
-    document, notes = tuned_document(payload, results)
+    document, notes = tuned_document(options, results)
     for note in notes:
         say_note(note)
     return document
