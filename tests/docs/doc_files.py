@@ -12,6 +12,7 @@ from plan_example import example as plan_document
 
 from topotune.plan import plan_to_document
 from topotune.schedule.document import to_document as schedule_to_document
+from topotune.schedule.doubling import halving_doubling
 from topotune.schedule.ring import ring
 from topotune.step.gradients import gradients_to_document
 from topotune.step.models import resnet50
@@ -69,6 +70,7 @@ GIVEN: Final[Mapping[str, Callable[[Path], None]]] = {
     "allreduce.txt": _first(_BENCHMARKS / "nccl-tests"),
     "p2p.txt": _first(_BENCHMARKS / "p2p-bandwidth"),
     "ring.json": _document(lambda: schedule_to_document(ring(4))),
+    "halving.json": _document(lambda: schedule_to_document(halving_doubling(8))),
     "train.py": lambda path: path.write_text(_TRAIN) and None,
 }
 """Name → what writes it."""
