@@ -112,14 +112,18 @@ def describe_plan(plan: Plan) -> str:
     if plan.links:
         parts.append(describe_links(plan.links))
     parts.extend(describe_group(group) for group in plan.groups)
-    if certificate.num_null_trials:
-        rate = 100 * (certificate.false_win_rate or 0.0)
-        high = 100 * (certificate.false_win_rate_ci or (0.0, 1.0))[1]
+    if certificate.num_comparisons:
+        control = "there was no time to try the default against itself"
+        if certificate.num_null_trials:
+            rate = 100 * (certificate.false_win_rate or 0.0)
+            high = 100 * (certificate.false_win_rate_ci or (0.0, 1.0))[1]
+            control = (
+                f"the default against itself won {rate:.0f} % of {certificate.num_null_trials} trials "
+                f"(at most {high:.0f} % with 95 % confidence)"
+            )
         parts.append(
             f"certificate: {certificate.num_comparisons} comparisons on fresh samples, "
-            f"{certificate.correction} corrected, margin {100 * certificate.min_gain:g} %;\n"
-            f"  the default against itself won {rate:.0f} % of {certificate.num_null_trials} trials "
-            f"(at most {high:.0f} % with 95 % confidence)"
+            f"{certificate.correction} corrected, margin {100 * certificate.min_gain:g} %;\n  {control}"
         )
     parts.extend(part for part in certificate.method.split("; ") if part.startswith(_SEARCH_ENDED))
     if plan.ddp is not None:
