@@ -110,6 +110,14 @@ def test_exit_code_of_a_rank_and_its_name_come_through(start_lab):
 
 
 @pytest.mark.slow
+def test_of_a_failing_first_node_one_line_is_said_and_ranks_log_as_they_would(start_lab):
+    process = start_lab("2x4", "", "sh", "-c", "env | grep -E LOG_?LEVEL >&2; [ $RANK != 0 ]")
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert stderr == "rank 0 on node a ended with exit code 1\n"
+
+
+@pytest.mark.slow
 def test_all_ranks_exit_code_is_the_labs(start_lab):
     process = start_lab("1x4", "", sys.executable, "-c", "import sys; sys.exit(3)")
     process.communicate(timeout=120)
