@@ -1,8 +1,8 @@
 """``nvidia-smi -q``: each GPU's PCI address, PCI Express link, UUID, memory, MIG, NVLink fabric; the driver.
 
 The output is an outline: names and values around a colon, each level indented further; with ``-x`` the same
-as XML. Of a link, the current rate of a GPU at rest is that of its power saving; ``Max`` is what both ends can
-do.
+as XML. Of a link, the current rate of a GPU at rest is that of its power saving; ``Max`` is what both ends
+can do.
 """
 
 import re
