@@ -77,7 +77,7 @@ def machine_network(profile: MachineProfile, num_nodes: int | None = None) -> To
         raise UsageError(
             f"{profile.name}: no source says how fast its adapters are, without which nothing follows for "
             f"{num_nodes} nodes",
-            hint=f"--profile takes a .json file as well: a copy of {profile.name}.json whose nic has a bits_per_s",
+            hint=f"--profile takes a .json file too: {profile.name}.json with bits_per_s in its nic, say",
         )
     if not profile.nvlinks_join_all:
         unknown = any(place.path is None or place.numa is None for place in profile.layout.places)
