@@ -156,7 +156,7 @@ def _number(row: Value, *names: str) -> float | None:
     members = row.raw if isinstance(row.raw, dict) else {}
     for name in names:
         value = members.get(name)
-        if type(value) in (int, float) and 0 < value < 1e18:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18:
             return float(value)
     return None
 
