@@ -34,11 +34,9 @@ _TITLE = re.compile(
     r"(?: v([0-9][\w.]{0,20}))?[ \t]*"
 )
 _RECOGNISED = re.compile(r"^[^\n#]{0,80}# OSU [A-Z]{2,8}(?:_\w{3,20})?(?:-[A-Za-z]{2,10})? \S", re.MULTILINE)
-_PROGRAM = re.compile(r"^[^#\n]{0,4000}\bosu_[a-z_]{2,40}")
-_LAUNCHER = re.compile(
-    r"\b(?:mpirun|mpiexec|mpirun_rsh|srun|prun|jsrun)\b.{0,4000}?[ \t](?:--?np?|--ntasks)[ =]{0,4}"
-    r"(?P<ranks>[1-9][0-9]{0,6})(?![\w.])"
-)
+_LAUNCHERS: Final = ("mpirun", "mpiexec", "mpiexec.hydra", "mpirun_rsh", "srun", "prun")
+_NUM_RANKS = re.compile(r"(?:-np|-n|--np|--n|--ntasks)(?:=|(?<=-n))?([1-9][0-9]{0,6})?")
+_MAX_COMMAND = 8_192
 _PAIRS = re.compile(r"[ \t]*# \[ pairs: ([0-9]{1,6}) \] \[ window size: [0-9]{1,9} \][ \t]*")
 _HEADING = re.compile(r"[ \t]*#[ \t]*(?=(?:Size|Avg|Latency)\b)(.{3,400})")
 _COLUMN = re.compile(
@@ -221,9 +219,8 @@ def _rows(text: str, source: str, faults: Faults) -> Iterator[tuple[_Test, _Valu
                 faults.add(
                     "left out, tests that are of no single link or call", f"{test.words} (line {number})"
                 )
-        elif _PROGRAM.match(line):
-            launcher = _LAUNCHER.search(line)
-            num_ranks = None if launcher is None else int(launcher["ranks"])
+        elif "osu_" in line and not line.lstrip().startswith("#"):
+            num_ranks = _ranks_of_command(line[:_MAX_COMMAND])
         elif pairs := _PAIRS.fullmatch(line):
             settings = replace(settings, pairs=int(pairs[1]))
         elif datatype := _DATATYPE.fullmatch(line):
@@ -247,6 +244,19 @@ def _rows(text: str, source: str, faults: Faults) -> Iterator[tuple[_Test, _Valu
                 continue
             cells = dict(zip(columns, words, strict=True))
             yield test, _Values(f"line {number}", int(words[0]) if sized else None, cells), settings
+
+
+def _ranks_of_command(line: str) -> int | None:
+    """How many ranks a launcher was told to start: ``mpirun -np 8 …``, ``srun --ntasks=8 …``."""
+    words = iter(line.split())
+    if not any(word.rpartition("/")[2] in _LAUNCHERS for word in words):
+        return None
+    for word in words:
+        option = _NUM_RANKS.fullmatch(word)
+        if option is not None:
+            number = option[1] or next(words, "")
+            return int(number) if re.fullmatch(r"[1-9][0-9]{0,6}", number) else None
+    return None
 
 
 def _test_of(title: re.Match[str], number: int, num_ranks: int | None) -> _Test:

@@ -24,7 +24,8 @@ _TEST = re.compile(
     r"(RDMA_Write(?:_[A-Za-z]{1,12}?)??|RDMA_Read|Send|Atomic(?:_[A-Za-z_]{1,30}?)??)"
     r"(_Bidirectional)?(?:_Post_List)?_(BW|Latency)(?:_forwarding|_Multicast){0,2}_Test"
 )
-_WORD = re.compile(r'"(?:[^"\\\n]|\\.)*+"|(?<![\w.+-])[A-Za-z_](?:[\w .%/+-]*[\w%])?')
+# A string is taken closed or not: text full of quotes cannot make this quadratic.
+_WORD = re.compile(r'"(?:[^"\\\n]|\\.)*+"?|(?<![\w.+-])[A-Za-z_](?:[\w .%/+-]*[\w%])?')
 _BEFORE_END = re.compile(r",(\s{0,1000}[}\]])")
 _BETWEEN = re.compile(r"\}\s{0,1000}\{")
 _TOLERANCE: Final = 1.05  # both are rounded; the units differ by a factor of 119

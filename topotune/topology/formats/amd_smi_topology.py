@@ -55,12 +55,13 @@ class _Gpus:
 
     Attributes:
         order: names, which stand for GPUs: addresses, or numbers where there are none.
-        numbers: name → number.
+        numbers, names: name → number, and back.
         words: table → row's name and column's name → word.
     """
 
     order: dict[str, None] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
     words: dict[str, dict[tuple[str, str], str]] = field(default_factory=lambda: defaultdict(dict))
 
 
@@ -153,7 +154,9 @@ def _from_tables(lines: Sequence[str], faults: Faults) -> _Gpus:
 def _from_json(text: str, source: str, faults: Faults) -> _Gpus:
     """Both kinds of JSON."""
     start = _START.search(text)
-    body = "" if start is None else text[start.start() : max(text.rfind("}"), text.rfind("]")) + 1]
+    if start is None:
+        return _Gpus()
+    body = text[start.start() : max(text.rfind("}"), text.rfind("]")) + 1]
     document = parse_json(body.encode("utf-8", "replace"), source)
     if isinstance(document.raw, dict):  # a list inside an object, as other verbs of the tool have it
         lists = [name for name, value in document.raw.items() if isinstance(value, list)]
@@ -195,8 +198,7 @@ def _named(entry: Value, gpus: _Gpus) -> str:
     text = entry.raw.get("bdf")
     address = pci_address(text) if isinstance(text, str) else None
     name = address or str(number)
-    other = next((each for each, its in gpus.numbers.items() if its == number and each != name), None)
-    if other is not None or gpus.numbers.setdefault(name, number) != number:
+    if gpus.numbers.setdefault(name, number) != number or gpus.names.setdefault(number, name) != name:
         entry.fail(f"is GPU {number} at {name}, and another entry has one of the two with another")
     gpus.order.setdefault(name)
     return name

@@ -28,7 +28,7 @@ _MEMORY = re.compile(r"([0-9]{1,12}) MiB")
 _STATE = re.compile(r"P[0-9]{1,2}")
 _MAX_GPUS = 1_024
 _MAX_KEYS = 4_096
-_MAX_ELEMENTS = 500_000
+_MAX_ELEMENTS = 100_000
 _MAX_SLICES = 64
 _FABRIC = ("State", "Status", "CliqueId", "ClusterUUID")
 _XML = re.compile(r"<nvidia_smi_log(?=[\s>])")
