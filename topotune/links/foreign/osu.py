@@ -244,6 +244,8 @@ def _rows(text: str, source: str, faults: Faults) -> Iterator[tuple[_Test, _Valu
                 continue
             cells = dict(zip(columns, words, strict=True))
             yield test, _Values(f"line {number}", int(words[0]) if sized else None, cells), settings
+        elif test is not None and test.is_known and not columns and _ROW.fullmatch(line):
+            faults.add("left out, rows below no heading that is known", f"{test.words} (line {number})")
 
 
 def _ranks_of_command(line: str) -> int | None:
