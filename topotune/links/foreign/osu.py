@@ -7,7 +7,7 @@ words of the heading: which there are depends on options (``--full``, validation
 Rates are in MB/s = 1e6 bytes/s. With several pairs (``osu_mbw_mr``) rank i sends to rank i + pairs, all at
 once, and the rate is that of all together.
 
-Source: OSU micro-benchmarks 3.8 to 7.4, c/mpi/{pt2pt,collective,one-sided}/*.c.
+Source: OSU micro-benchmarks, c/mpi/{pt2pt,collective,one-sided}/*.c.
 """
 
 import re
@@ -35,7 +35,8 @@ _TITLE = re.compile(
 )
 _RECOGNISED = re.compile(r"^[^\n#]{0,80}# OSU [A-Z]{2,8}(?:_\w{3,20})?(?:-[A-Za-z]{2,10})? \S", re.MULTILINE)
 _LAUNCHERS: Final = ("mpirun", "mpiexec", "mpiexec.hydra", "mpirun_rsh", "srun", "prun")
-_NUM_RANKS = re.compile(r"(?:-np|-n|--np|--n|--ntasks)(?:=|(?<=-n))?([1-9][0-9]{0,6})?")
+_NUM_RANKS = re.compile(r"(?:--?np?|--ntasks)(?:=(?P<value>\S{1,20}))?|-n(?P<number>[0-9]{1,20})")
+_MAX_MESSAGE = 2**62
 _MAX_COMMAND = 8_192
 _PAIRS = re.compile(r"[ \t]*# \[ pairs: ([0-9]{1,6}) \] \[ window size: [0-9]{1,9} \][ \t]*")
 _HEADING = re.compile(r"[ \t]*#[ \t]*(?=(?:Size|Avg|Latency)\b)(.{3,400})")
@@ -256,7 +257,7 @@ def _ranks_of_command(line: str) -> int | None:
     for word in words:
         option = _NUM_RANKS.fullmatch(word)
         if option is not None:
-            number = option[1] or next(words, "")
+            number = option["value"] or option["number"] or next(words, "")
             return int(number) if re.fullmatch(r"[1-9][0-9]{0,6}", number) else None
     return None
 
@@ -316,10 +317,13 @@ def _collective(
         faults.add("left out, rows without a time above 0", row.place)
         return None
     collective, of_part = _COLLECTIVES[test.name]
-    size = row.size or 0
+    size = (row.size or 0) * (test.num_ranks or 1 if of_part else 1)
+    if size > _MAX_MESSAGE:
+        faults.add("left out, messages larger than all memory", row.place)
+        return None
     return CollectiveFigure(
         collective=collective,
-        message_bytes=size * (test.num_ranks or 1) if of_part else size,
+        message_bytes=size,
         of_part=of_part and test.num_ranks is None,
         num_ranks=test.num_ranks,
         time_s=time.value * 1e-6,

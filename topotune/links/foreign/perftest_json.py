@@ -1,4 +1,4 @@
-"""perftest's JSON (``--out_json``, since 4.5): the settings and the one row of a test.
+"""perftest's JSON (``--out_json``): the settings and the one row of a test.
 
 It does not say in which unit the rate is, Gb/sec or MB/sec of 2**20 bytes, as the option ``--report_gbits``
 had it; messages per second × their size prove it. The first versions wrote names and words without quotation
@@ -145,7 +145,7 @@ def _figure(row: Value, test: Test, faults: Faults) -> LinkFigure | None:
 
 def _unit(rate: float, messages: float | None, size: int | None) -> float | None:
     """Bytes/s of the unit in which a rate is that of so many million messages a second."""
-    if messages is None or size is None:
+    if messages is None or not size:
         return None
     product = messages * 1e6 * size
     fitting = {unit for unit in UNITS.values() if 1 / _TOLERANCE < rate * unit / product < _TOLERANCE}
