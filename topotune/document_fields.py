@@ -59,6 +59,21 @@ def _is_text_or_null(raw: Any) -> bool:
     return raw is None or _is_text(raw)
 
 
+def _texts(value: Value, max_items: int) -> dict[str, str]:
+    return {key: item.text() for key, item in value.mapping(max_items).items()}
+
+
+def _are_texts(raw: Any, max_items: int) -> bool:
+    if type(raw) is not dict or len(raw) > max_items:
+        return False
+    return all(map(_is_text, raw)) and all(map(_is_text, raw.values()))
+
+
+def texts(max_items: int) -> Field:
+    """An object of texts under keys of any name, so many at most."""
+    return Field(lambda value: _texts(value, max_items), lambda raw: _are_texts(raw, max_items))
+
+
 TEXT: Final = Field(Value.text, _is_text)
 TEXT_OR_NULL: Final = Field(lambda value: value.optional(Value.text), _is_text_or_null)
 POSITIVE_OR_NULL: Final = Field(

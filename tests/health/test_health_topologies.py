@@ -193,6 +193,12 @@ def test_peer_access_that_the_driver_refuses_is_told_with_its_reason(status, wor
     assert f"says {status} ({words}) of 1 pair" in finding.evidence
 
 
+def test_a_refusal_of_amd_s_driver_names_amd_s_tool():
+    pair = Pair(a="a/gpu/0", b="a/gpu/1", p2p={"any": "NS"})
+    read = replace(topology(gpu(0), gpu(1), pairs=[pair]), source=Source(kind="import: amd-smi-topology"))
+    assert by_code(examine(read).findings, "p2p-disabled").evidence.startswith("amd-smi topology says NS")
+
+
 def test_peer_access_that_is_there_is_no_fault():
     pair = Pair(a="a/gpu/0", b="a/gpu/1", path="PHB", p2p={"read": "OK", "nvlink": "NS"})
     assert examine(topology(gpu(0), gpu(1), pairs=[pair])).findings == ()

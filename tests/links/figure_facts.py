@@ -18,6 +18,7 @@ def figure_facts_of(measurement: Measurement) -> dict[str, object]:
                                                         key=str)],
         "nodes_of_runs": sorted({str(figure.num_nodes) for figure in collectives}),
         "sizes": [len(sizes), min(sizes, default=0), max(sizes, default=0)],
+        "parts": sorted([each.collective, each.message_bytes] for each in collectives if each.of_part),
         "halves": sorted({str(figure.in_place) for figure in collectives}),
         "last": last_of(measurement, in_place=False),
         "last_in_place": last_of(measurement, in_place=True),
@@ -80,6 +81,7 @@ def links_of(measurement: Measurement) -> dict[str, list[object]]:
             else f"{'h' if figure.src is None else 'r'}{'h' if figure.dst is None else 'r'}"
         )
         words = [figure.method, ends, figure.duplex or "", "" if figure.direct else "host"]
+        words += [f"x{figure.num_concurrent}"] if figure.num_concurrent > 1 else []
         if figure.message_bytes is not None:
             words.append(str(figure.message_bytes))
         value = (figure.bandwidth_bytes_per_s or 0) / 1e9 or (figure.latency_s or 0) * 1e6

@@ -83,6 +83,58 @@ def test_what_is_no_benchmark_is_said_to_be_none(tmp_path, content, message):
         read_measurement([str(path)])
 
 
+OSU_WINDOWS = """# OSU MPI Multiple Bandwidth / Message Rate Test v7.3
+# [ pairs: 2 ] [ window size: varied ]
+# Uni-directional Bandwidth (MB/sec)
+#        1        2
+8     10.0     20.0
+"""
+BARE_RATE = '{"test_info": {"test": "RDMA_Write_BW_Test"}, "results": {"bw_avg": 380.0}}\n'
+UNNAMED = """#       size         count      type   redop    root     time   algbw   busbw #wrong
+     1048576         32768     float    none      -1    30.00   34.95   30.58      0
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (OSU_WINDOWS, "left out, rows below no heading that is known"),
+        (OSU_WINDOWS.replace("2 ]", "99999 ]", 1), "rows below no heading that is known"),
+        (BARE_RATE, "left out, rates whose unit messages per second × their size do not prove"),
+        (BARE_RATE.replace("RDMA_Write", "Unheard_of"), "left out, tests that are not known"),
+        (UNNAMED, "does not say which collective its times are of"),
+    ],
+    ids=["windows", "pairs", "unit", "test", "collective"],
+)
+def test_what_proves_nothing_is_refused_with_the_reason(tmp_path, text, message):
+    path = tmp_path / "output.txt"
+    path.write_text(text)
+    with pytest.raises(InputFileError, match=message):
+        read_measurement([str(path)])
+
+
+@pytest.mark.parametrize(
+    ("command", "num_ranks"),
+    [
+        ("$ mpirun --hostfile h -np 8 ./osu_allreduce", 8),
+        ("srun -N 2 -n16 --mpi=pmix osu_allreduce", 16),
+        ("/opt/mpi/bin/mpiexec -n 4 osu_allreduce", 4),
+        ("srun --ntasks=2 osu_allreduce", 2),
+        ("mpirun -np $N osu_allreduce", None),
+        ("mpirun osu_allreduce", None),
+        ("echo -n 4 osu_allreduce", None),
+        ("mpirun -np 8 osu_bcast\nosu_allreduce", None),
+    ],
+)
+def test_the_launcher_s_command_line_says_how_many_ranks_an_osu_benchmark_had(tmp_path, command, num_ranks):
+    path = tmp_path / "output.txt"
+    path.write_text(
+        f"{command}\n# OSU MPI Allreduce Latency Test v7.3\n# Size  Avg Latency(us)\n1024  9.00\n"
+    )
+    (figure,) = read_measurement([str(path)]).collectives
+    assert figure.num_ranks == num_ranks
+
+
 def test_a_file_that_is_not_there_is_no_benchmark_and_is_refused_by_name(tmp_path):
     missing = str(tmp_path / "missing.txt")
     assert benchmarks_among([missing]) == ()

@@ -210,6 +210,14 @@ def test_a_session_with_several_outputs_is_read_whole(tmp_path):
         ("\tGPU0\tGPU1\nGPU0\t X \nGPU1\tSYS\n", "rows without a cell for each of the 2 columns: GPU0 in"),
         ("\tGPU0\tGPU1\nGPU0\tSYS\t X \nGPU1\t X \tSYS\n", "rows whose X is not under their own name: GPU0"),
         (QUERY + query("00000000:21:00.0"), "line 11: shows the GPU 0000:21:00.0 twice"),
+        ('<nvidia_smi_log>\n<gpu id="00000000:21:00.0"/>\n<gpu id="0000:21:00.0"/></nvidia_smi_log>',
+         "line 3: a GPU 0000:21:00.0 is shown twice"),
+        ("<nvidia_smi_log><gpu/></nvidia_smi_log>", "line 1: a GPU has no PCI address"),
+        ('[{"gpu": 0, "bdf": "0000:0c:00.0", "links": [\n'
+         '{"gpu": 1, "bdf": "0000:0c:00.0", "link_type": "XGMI"}\n]}]',
+         "is GPU 1 at 0000:0c:00.0, and another entry"),
+        ("- topology: a\n  ring:\n    rings:\n    - ring: r\n      nodes: n[1-8]\n",
+         "has no topology of kind tree or block, which alone say what joins hosts: a: ring"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused_by_line_and_reason(tmp_path, text, said):

@@ -18,7 +18,11 @@ from topotune.topology.recognition import recognise
 
 NAMES = profile_names()
 FOLDER = Path(__file__).parents[2] / "profiles" / "machines"
-JOINED = [name for name in NAMES if load_profile(name).nic is not None and load_profile(name).num_nodes == 1]
+JOINED = [
+    profile.name
+    for profile in map(load_profile, NAMES)
+    if profile.nic is not None and profile.nic.bits_per_s is not None and profile.num_nodes == 1
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -68,6 +72,14 @@ def test_two_of_them_are_joined(name):
     network = machine_network(load_profile(name), 2)
     assert len(network.ranks) == 2 * load_profile(name).num_gpus
     assert optima(graph_from_topology(network)).allreduce.algbw_bytes_per_s > 0
+
+
+def test_nothing_is_said_of_nodes_whose_adapters_have_a_rate_that_no_source_says():
+    profile = load_profile("azure-nc24s_v3")
+    assert [nic.speed for nic in machine_topology(profile, 2).vertices if nic.kind == "nic"] == [None, None]
+    assert optima(graph_from_topology(machine_network(profile))).num_ranks == 4
+    with pytest.raises(UsageError, match="no source says how fast its adapters are"):
+        machine_network(profile, 2)
 
 
 # allgather: algbw of message / time, in GB/s

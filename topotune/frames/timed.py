@@ -73,12 +73,12 @@ def link_figures(measurement: Measurement) -> pd.DataFrame:
     return frame(
         (
             "src", "dst", "method", "bandwidth_bytes_per_s", "latency_s", "duplex", "direct",
-            "message_bytes", "num_iterations",
+            "num_concurrent", "message_bytes", "num_iterations",
         ),
         (
             (
                 one.src, one.dst, one.method, one.bandwidth_bytes_per_s, one.latency_s, one.duplex,
-                one.direct, one.message_bytes, one.num_iterations,
+                one.direct, one.num_concurrent, one.message_bytes, one.num_iterations,
             )
             for one in measurement.link_figures
         ),
@@ -89,14 +89,14 @@ def collectives(measurement: Measurement) -> pd.DataFrame:
     """One row for each figure of a benchmark of collectives."""
     return frame(
         (
-            "collective", "run", "in_place", "num_ranks", "num_nodes", "message_bytes", "time_s", "min_s",
-            "max_s", "algbw_bytes_per_s", "busbw_bytes_per_s", "num_wrong", "dtype", "op", "origin",
+            "collective", "run", "in_place", "num_ranks", "num_nodes", "message_bytes", "of_part", "time_s",
+            "min_s", "max_s", "algbw_bytes_per_s", "busbw_bytes_per_s", "num_wrong", "dtype", "op", "origin",
         ),
         (
             (
                 one.collective, one.run, one.in_place, one.num_ranks, one.num_nodes, one.message_bytes,
-                one.time_s, one.min_s, one.max_s, one.algbw_bytes_per_s, one.busbw, one.num_wrong, one.dtype,
-                one.op, one.origin,
+                one.of_part, one.time_s, one.min_s, one.max_s, one.algbw_bytes_per_s, one.busbw,
+                one.num_wrong, one.dtype, one.op, one.origin,
             )
             for one in measurement.collectives
         ),

@@ -16,8 +16,6 @@ from topotune.units import format_bit_rate
 if TYPE_CHECKING:
     from topotune.topology.profile import MachineProfile
 
-_BITS_PER_BYTE = 8
-
 
 def profile_findings(node: Node, profile: "MachineProfile", costs: Costs) -> Iterator[Finding]:
     """What a node has less of than its profile says."""
@@ -59,7 +57,7 @@ def _fitting_nics(node: Node, profile: "MachineProfile") -> list[Vertex]:
 def _nics(node: Node, profile: "MachineProfile", costs: Costs) -> Iterator[Finding]:
     if profile.nic is None or not node.nics:
         return
-    rate = profile.nic.bits_per_s
+    rate = profile.nic.bits_per_s or 0.0  # not known: a port of any rate will do
     ports = [nic for nic in _fitting_nics(node, profile) if is_up(nic) is not False]
     full = [
         nic for nic in ports if nic.speed is None or nic.speed >= 0.9 * rate
@@ -68,7 +66,9 @@ def _nics(node: Node, profile: "MachineProfile", costs: Costs) -> Iterator[Findi
     if missing <= 0:
         return
     slower = [nic for nic in ports if nic not in full]
-    each = f"{profile.nic.kind} ports of {format_bit_rate(rate / _BITS_PER_BYTE)}"
+    each = f"{profile.nic.kind} ports"
+    if profile.nic.bytes_per_s is not None:
+        each += f" of {format_bit_rate(profile.nic.bytes_per_s)}"
     slow_words = f" and {len(slower)} slower" if slower else ""
     finding = Finding(
         code="fewer-nics",

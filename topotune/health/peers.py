@@ -57,7 +57,7 @@ def _refused(node: Node) -> Iterator[Finding]:
             severity="warning",
             where=f"{listed(members, 4)} of node {node.name}",
             evidence=(
-                f"nvidia-smi topo -p2p says {status} ({_REFUSALS[status]}) of {len(members)} "
+                f"{_tool(node)} says {status} ({_REFUSALS[status]}) of {len(members)} "
                 f"pair{'s' if len(members) > 1 else ''}: {_THROUGH_HOST}; cost not known: what host memory "
                 "carries is not"
             ),
@@ -68,6 +68,11 @@ def _refused(node: Node) -> Iterator[Finding]:
                 "the try"
             ),
         )
+
+
+def _tool(node: Node) -> str:
+    """Which command shows the refusal again."""
+    return "amd-smi topology" if "amd-smi" in node.topology.source.kind else "nvidia-smi topo -p2p"
 
 
 def _slices(node: Node) -> Iterator[Finding]:

@@ -257,10 +257,11 @@ def _round_trips(value: Value, num_ranks: int) -> RoundTripTimes:
 def _link_figure(value: Value, num_ranks: int) -> LinkFigure:
     bandwidths = ("bandwidth_bytes_per_s", "peak_bytes_per_s")
     times = ("latency_s", "min_s", "max_s")
+    counts = ("message_bytes", "num_iterations", "num_concurrent")
     members = _known(
         value,
         ("src", "dst", "method"),
-        (*bandwidths, *times, "duplex", "direct", "peer_access", "message_bytes", "num_iterations"),
+        (*bandwidths, *times, *counts, "duplex", "direct", "peer_access"),
     )
     given: dict[str, Any] = {
         "src": members["src"].optional(lambda rank: rank.integer(0, num_ranks - 1)),
@@ -269,7 +270,7 @@ def _link_figure(value: Value, num_ranks: int) -> LinkFigure:
         **{name: float(members[name].number(0)) for name in bandwidths if name in members},
         **{name: float(members[name].number(0, _MAX_SECONDS)) for name in times if name in members},
         **{name: members[name].boolean() for name in ("direct", "peer_access") if name in members},
-        **{name: members[name].integer() for name in ("message_bytes", "num_iterations") if name in members},
+        **{name: members[name].integer() for name in counts if name in members},
     }
     if "duplex" in members:
         given["duplex"] = members["duplex"].text(one_of=get_args(Duplex))
@@ -284,7 +285,7 @@ def _collective(value: Value) -> CollectiveFigure:
     members = _known(
         value,
         ("collective", "message_bytes", "time_s"),
-        (*rates, *times, *counts, *texts, "in_place", "root", "samples_s"),
+        (*rates, *times, *counts, *texts, "of_part", "in_place", "root", "samples_s"),
     )
     given: dict[str, Any] = {
         "collective": members["collective"].text(one_of=COLLECTIVES),
@@ -293,8 +294,7 @@ def _collective(value: Value) -> CollectiveFigure:
         **{name: members[name].integer() for name in counts if name in members},
         **{name: members[name].text() for name in texts if name in members},
     }
-    if "in_place" in members:
-        given["in_place"] = members["in_place"].boolean()
+    given |= {name: members[name].boolean() for name in ("of_part", "in_place") if name in members}
     if "root" in members:
         given["root"] = members["root"].integer()
     if "samples_s" in members:
@@ -364,6 +364,10 @@ def _plain(
     return plain
 
 
+_USUAL: Final = (("num_concurrent", 1), ("of_part", False))
+"""Of figures, what need not be said."""
+
+
 def _figures(measurement: Measurement) -> dict[str, Any]:
     """Other tools' figures, where there are any, without what they do not say."""
     return {
@@ -371,7 +375,7 @@ def _figures(measurement: Measurement) -> dict[str, Any]:
             {
                 key: part
                 for key, part in _plain(figure).items()
-                if part not in (None, []) or key in ("src", "dst")
+                if key in ("src", "dst") or (part not in (None, []) and (key, part) not in _USUAL)
             }
             for figure in figures
         ]

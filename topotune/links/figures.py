@@ -57,6 +57,8 @@ class LinkFigure:
             together; ``one``: both ways at once, and the figure is of one.
         direct: False where the tool was told to go through the host's memory, though the devices may reach
             each other.
+        num_concurrent: so many such ways were in use at the same time, and the figure is the mean of one of
+            them.
         peer_access: whether the devices can reach each other's memory, where the tool says so.
         message_bytes: of each message; None where the tool does not say.
         num_iterations: behind the figure, where the tool says so.
@@ -71,6 +73,7 @@ class LinkFigure:
     latency_s: float | None = None
     duplex: Duplex | None = None
     direct: bool = True
+    num_concurrent: int = 1
     peer_access: bool | None = None
     message_bytes: int | None = None
     num_iterations: int | None = None
@@ -88,6 +91,8 @@ class LinkFigure:
             max_s=self.max_s,
             peak_bytes_per_s=self.peak_bytes_per_s,
         )
+        if self.num_concurrent < 1:
+            raise ValueError(f"{self.num_concurrent} ways at the same time: must be at least 1")
         if self.duplex not in (None, *get_args(Duplex)):
             raise ValueError(f"{self.duplex!r} is none of {', '.join(get_args(Duplex))}")
 
@@ -100,6 +105,8 @@ class CollectiveFigure:
         collective: allreduce, allgather, …
         message_bytes: as nccl-tests counts them: the buffer of each rank; of allgather and reduce_scatter all
             ranks' parts together. 0 is a call without data.
+        of_part: the tool states the size of one rank's part, and ``message_bytes`` is that, since nobody says
+            how many ranks there were.
         time_s: of one operation, in the mean of those that the tool repeated.
         in_place: whether input and output were one buffer; None where the tool does not say.
         num_ranks: n, where it is stated or follows from what is; else None.
@@ -119,6 +126,7 @@ class CollectiveFigure:
     collective: Collective
     message_bytes: int
     time_s: float
+    of_part: bool = False
     in_place: bool | None = None
     num_ranks: int | None = None
     num_nodes: int | None = None
@@ -141,6 +149,8 @@ class CollectiveFigure:
             raise ValueError(f"{self.collective!r} is none of {', '.join(COLLECTIVES)}")
         if self.message_bytes < 0:
             raise ValueError(f"a collective of {self.message_bytes} bytes")
+        if self.of_part and self.num_ranks is not None:
+            raise ValueError(f"the size of a part, though the message of {self.num_ranks} ranks is known")
         _check_above_zero(time_s=self.time_s, min_s=self.min_s, max_s=self.max_s)
         if not all(0 < sample < math.inf for sample in self.samples_s):
             raise ValueError("a sample of a collective is not above 0 s")

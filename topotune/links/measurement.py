@@ -152,6 +152,7 @@ def is_of_a_link(figure: LinkFigure) -> bool:
         and figure.src != figure.dst
         and figure.duplex is None
         and figure.direct
+        and figure.num_concurrent == 1
     )
 
 

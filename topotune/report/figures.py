@@ -69,13 +69,14 @@ def _ways(figure: LinkFigure) -> str:
     if figure.src == figure.dst:
         return "in a device"
     src, dst = ("host" if end is None else "rank" for end in (figure.src, figure.dst))
-    return f"{src} {'→' if figure.duplex is None else '↔'} {dst}"
+    beside = "" if figure.num_concurrent == 1 else f", mean of {figure.num_concurrent} at once"
+    return f"{src} {'→' if figure.duplex is None else '↔'} {dst}{beside}"
 
 
 def _runs(figures: Iterable[CollectiveFigure]) -> list[list[CollectiveFigure]]:
-    runs: dict[tuple[int, str, int | None], list[CollectiveFigure]] = defaultdict(list)
+    runs: dict[tuple[int, str, int | None, bool], list[CollectiveFigure]] = defaultdict(list)
     for figure in figures:
-        runs[figure.run, figure.collective, figure.num_ranks].append(figure)
+        runs[figure.run, figure.collective, figure.num_ranks, figure.of_part].append(figure)
     return list(runs.values())
 
 
@@ -97,4 +98,5 @@ def _collectives(figures: Sequence[CollectiveFigure]) -> str:
         for figure in figures
     ]
     table = align([first.collective, "buffers", "time", "algbw", "busbw", "wrong"], rows, left=(1,))
-    return f"{first.collective}{who}{nodes}{origin}\n{table}"
+    sizes = ", sizes are those of one rank's part" if first.of_part else ""
+    return f"{first.collective}{who}{nodes}{sizes}{origin}\n{table}"

@@ -77,7 +77,8 @@ def _facts(profile: MachineProfile) -> Iterator[tuple[str, str, str]]:
         nic = profile.nic
         rdma = "with RDMA" if nic.rdma else "without RDMA"
         ports = f"{profile.num_nics} {_NICS[nic.kind]} port{'s' if profile.num_nics > 1 else ''}{of_each}"
-        yield "adapters", f"{ports} of {format_line_rate(nic.bits_per_s)}, {rdma}", nic.source
+        rate = "a rate that no source says" if nic.bits_per_s is None else format_line_rate(nic.bits_per_s)
+        yield "adapters", f"{ports} of {rate}, {rdma}", nic.source
     yield "places", _places(profile), profile.layout.source
     for threshold in profile.thresholds:
         yield "healthy", _threshold(threshold), threshold.source

@@ -11,7 +11,6 @@ from topotune.units import format_rate
 
 DEFAULT_NODES_PER_LEAF: Final = 32
 MAX_RANKS: Final = 2**17
-_BITS_PER_BYTE: Final = 8
 
 
 def machine_fabric(
@@ -49,12 +48,14 @@ def machine_fabric(
         )
     assert nic is not None
     assert nvlinks.links_per_gpu is not None
+    outside = nic.bytes_per_s
+    if outside is None:
+        raise UsageError(f"{profile.name}: no source says how fast its adapters are")
     if not 2 <= num_nodes <= MAX_RANKS // num_gpus:
         raise UsageError(f"--nodes {num_nodes}: a fabric is of 2 to {MAX_RANKS // num_gpus} such nodes")
     if nodes_per_leaf is None:
         nodes_per_leaf = min(num_nodes, DEFAULT_NODES_PER_LEAF)
     inside = nvlinks.links_per_gpu * nvlinks.bytes_per_s_per_link
-    outside = nic.bits_per_s / _BITS_PER_BYTE
     network = switched_nodes(
         num_nodes,
         num_gpus,

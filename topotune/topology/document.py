@@ -24,6 +24,7 @@ from topotune.document_fields import (
     members_of,
     one_of,
     or_null,
+    texts,
 )
 from topotune.documents import MAX_MEASUREMENT_BYTES, Value, document_of, parse_json
 from topotune.errors import InputFileError
@@ -197,10 +198,6 @@ def _pair(value: Value) -> Pair:
     return Pair(**members_of(value, _PAIR_FIELDS, _PAIR_REQUIRED))
 
 
-def _texts(value: Value) -> dict[str, str]:
-    return {key: item.text() for key, item in value.mapping(MAX_ATTRIBUTES).items()}
-
-
 def _source(value: Value) -> Source:
     found = value.members(("kind",), ("path", "created", "topotune_version", "facts"))
     texts = {key: item.optional(Value.text) for key, item in found.items() if key not in ("kind", "facts")}
@@ -248,7 +245,7 @@ _VERTEX_FIELDS: Final[Mapping[str, Field]] = {
     "mig": or_null(Value.boolean),
     "nvlink_ports": or_null(_ports),
     "mig_instances": or_null(_slices),
-    "attributes": Field(_texts),
+    "attributes": texts(MAX_ATTRIBUTES),
 }
 _VERTEX_REQUIRED = frozenset(("id", "kind"))
 _LINK_FIELDS: Final[Mapping[str, Field]] = {
@@ -261,7 +258,7 @@ _LINK_FIELDS: Final[Mapping[str, Field]] = {
     "latency_s": or_null(Value.number),
     "distance": _INDEX,
     "origin": one_of(_ORIGINS),
-    "attributes": Field(_texts),
+    "attributes": texts(MAX_ATTRIBUTES),
 }
 _LINK_REQUIRED = frozenset(("src", "dst", "kind"))
 _PCIE_FIELDS: Final[Mapping[str, Field]] = {
@@ -278,6 +275,6 @@ _PAIR_FIELDS: Final[Mapping[str, Field]] = {
     "b": TEXT,
     "path": or_null(lambda value: value.text(one_of=_PAIR_PATHS)),
     "nvlinks": _INDEX,
-    "p2p": Field(_texts),
+    "p2p": texts(MAX_ATTRIBUTES),
 }
 _PAIR_REQUIRED = frozenset(("a", "b"))

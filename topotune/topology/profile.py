@@ -26,6 +26,7 @@ MAX_PROFILE_BYTES: Final = 2**20
 
 MAX_GPUS: Final = 64
 _NAME: Final = r"[a-z0-9][a-z0-9._-]{0,62}"
+_BITS_PER_BYTE: Final = 8
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 Text = Annotated[str, Field(min_length=1, max_length=500)]
@@ -102,7 +103,7 @@ class NicKindOfMachine:
 
     Attributes:
         kind: what its links are.
-        bits_per_s: line rate of a port, in each direction.
+        bits_per_s: line rate of a port, in each direction; null where no source says.
         rdma: whether it reads and writes other nodes' memory. To pass the kernel by, as the first generation
             of EFA does, is less than that.
         pcie: the link above each, at its best; null where no source says.
@@ -112,10 +113,15 @@ class NicKindOfMachine:
     __pydantic_config__ = _STRICT
 
     kind: NicKind
-    bits_per_s: Rate
+    bits_per_s: Rate | None = None
     rdma: bool
     pcie: PcieRate | None = None
     source: Source
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """What a port carries in each direction."""
+        return None if self.bits_per_s is None else self.bits_per_s / _BITS_PER_BYTE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,6 @@ from topotune.topology.model import Link, LinkKind, PcieLink, Source, Topology, 
 from topotune.topology.profile import MachineProfile, PcieRate, Place
 from topotune.topology.what_if import MAX_NODES, MAX_VERTICES
 
-_BITS_PER_BYTE = 8
 FABRIC = "fabric"
 _HUB = "pci"
 
@@ -68,8 +67,18 @@ def _with_pci_tree(profile: MachineProfile, num_nodes: int, *, join_unknown: boo
 
 
 def machine_network(profile: MachineProfile, num_nodes: int | None = None) -> Topology:
-    """What collectives use of such nodes; arguments and errors as of `machine_topology`."""
+    """What collectives use of such nodes; arguments and errors as of `machine_topology`.
+
+    Raises:
+        UsageError: more than one node, and nobody says how fast their adapters are.
+    """
     num_nodes = _checked(profile, num_nodes)
+    if num_nodes > 1 and profile.nic is not None and profile.nic.bits_per_s is None:
+        raise UsageError(
+            f"{profile.name}: no source says how fast its adapters are, without which nothing follows for "
+            f"{num_nodes} nodes",
+            hint=f"--profile takes a .json file too: {profile.name}.json with bits_per_s in its nic, say",
+        )
     if not profile.nvlinks_join_all:
         unknown = any(place.path is None or place.numa is None for place in profile.layout.places)
         return _with_pci_tree(profile, num_nodes, join_unknown=unknown)
@@ -259,8 +268,8 @@ def _join_nics_to_gpus(graph: _Graph, profile: MachineProfile, node: str) -> Non
                 served = place.gpus[at :: len(nics)]
             assert profile.nic is not None
             slots = (_bandwidth(profile.gpu.pcie), _bandwidth(profile.nic.pcie))
-            port = profile.nic.bits_per_s / _BITS_PER_BYTE
-            narrowest = min((port, *(slot for slot in slots if slot is not None)))
+            port = profile.nic.bytes_per_s
+            narrowest = min((rate for rate in (port, *slots) if rate is not None), default=None)
             # All that one GPU sends to an adapter of its own goes on through the port, which limits it alone.
             # Where GPUs share it, the limit keeps them from exchanging through it beside their NVLinks.
             limit = None if len(served) == 1 and narrowest == port else narrowest
@@ -299,5 +308,4 @@ def _add_fabric(graph: _Graph, profile: MachineProfile, num_nodes: int) -> None:
     graph.vertices.append(Vertex(id=FABRIC, kind="switch", name="a switch that is no limit"))
     for node in range(num_nodes):
         for nic in range(profile.num_nics):
-            rate = profile.nic.bits_per_s / _BITS_PER_BYTE
-            graph.join(f"n{node}/nic{nic}", FABRIC, profile.nic.kind, bytes_per_s=rate)
+            graph.join(f"n{node}/nic{nic}", FABRIC, profile.nic.kind, bytes_per_s=profile.nic.bytes_per_s)

@@ -213,7 +213,7 @@ def _compare(profile: MachineProfile, shape: _Shape) -> Iterator[tuple[str, bool
         )
         seen, expected = _counts(shape.nvlinks), _counts(profile.nvlinks_per_gpu)
         yield (f"{seen} NVLinks a GPU" if fits else f"{seen} NVLinks a GPU, not {expected}"), fits
-    if profile.nic is not None and shape.nics:
+    if profile.nic is not None and profile.nic.bits_per_s is not None and shape.nics:
         ports = shape.num_ports(profile)
         names = {"infiniband": "InfiniBand", "roce": "RoCE", "efa": "EFA", "ethernet": "Ethernet"}
         plural = "" if ports == 1 else "s"

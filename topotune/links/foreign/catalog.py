@@ -9,12 +9,14 @@ from topotune.links.foreign import (
     osu,
     p2p_bandwidth,
     perftest,
+    perftest_json,
 )
 from topotune.links.foreign.reading import FigureReader
 
 READERS: Final[tuple[FigureReader, ...]] = (
     nccl_tests_json.READER,
     nvbandwidth.JSON_READER,
+    perftest_json.READER,
     nccl_tests.READER,
     nvbandwidth.READER,
     p2p_bandwidth.READER,

@@ -34,6 +34,7 @@ COLLECTIVE_OF_PROGRAM: Final[dict[str, Collective]] = {
 
 _BUFFER_IS_MESSAGE = ("allreduce", "broadcast", "reduce")
 _SLACK = 1e-6
+_ABOUT_ONE = 0.98  # no gather or scatter of fewer than 50 ranks has a ratio above, of more none reaches 1
 
 
 @dataclass(kw_only=True, slots=True)
@@ -196,14 +197,24 @@ def _figures(
 
 
 def _collective(run: Run) -> Collective | None:
-    """By its program's name; else allreduce, where the ratio of bandwidths can be of nothing else."""
+    """By its program's name; else by what the table can be of alone.
+
+    The ratio of bandwidths is above 1 for allreduce alone, and 1 for reduce and broadcast, which have a root;
+    a reduction below 1 is a reduce_scatter. Two ranks' allreduce has the ratio 1 of sendrecv, without a root
+    either; the others below 1 cannot be told apart.
+    """
     if run.program is not None:
         return COLLECTIVE_OF_PROGRAM.get(run.program)
-    lowest = max((ratio[0] for ratio in _ratios(run)), default=0.0)
-    is_reduced = all(row.op not in (None, "none") and (row.root or -1) < 0 for row in run.rows)
-    # Of two ranks allreduce has the ratio 1, as broadcast and reduce have, which have a root.
-    has_roots = any(row.root is not None for row in run.rows) or run.rows[0].root is not None
-    return "allreduce" if is_reduced and (lowest > 1 or (lowest > 0.9 and has_roots)) else None
+    ratios = _ratios(run)
+    lowest = max((ratio[0] for ratio in ratios), default=0.0)
+    highest = min((ratio[1] for ratio in ratios), default=math.inf)
+    reduces = {row.op not in (None, "none") for row in run.rows}
+    rooted = {row.root is not None for row in run.rows}
+    if reduces == {True} and rooted == {False}:
+        return "allreduce" if lowest > 1 else "reduce_scatter" if highest < 1 else None
+    if rooted == {True} and len(reduces) == 1 and lowest > _ABOUT_ONE and highest >= 1:
+        return "reduce" if reduces == {True} else "broadcast"
+    return None
 
 
 def _ratios(run: Run) -> list[tuple[float, float, str]]:

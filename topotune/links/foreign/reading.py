@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from topotune.links.figures import CollectiveFigure, LinkFigure
+from topotune.probe.faults import Faults
 from topotune.topology.formats.capture import lines_of
 
 MAX_FIGURES: Final = 200_000
@@ -91,6 +92,24 @@ def figure_of(text: str) -> Figure | None:
         return None
     decimals = len(mantissa.partition(".")[2])
     return Figure(value, float(f"5e{int(exponent or 0) - decimals - 1}"))
+
+
+def check_messages(rate: Figure, messages: Figure, message_bytes: int, place: str, faults: Faults) -> None:
+    """Messages per second × their size are the rate, or one of the three is not what it seems.
+
+    Args:
+        rate: in bytes/s.
+        messages: per second.
+        message_bytes: size of each.
+        place: of the row.
+        faults: takes what does not fit.
+    """
+    product = messages.scaled(message_bytes)
+    if abs(product.value - rate.value) > product.error + rate.error + 1e-3 * rate.value:
+        faults.add(
+            "the rate is not the messages per second × their size",
+            f"{rate.value / 1e9:.4g} and {product.value / 1e9:.4g} GB/s ({place})",
+        )
 
 
 def json_from(text: str) -> str | None:

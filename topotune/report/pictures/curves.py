@@ -210,16 +210,17 @@ def optimum_curves(result: OptimumResult, source: str, message_bytes: Sequence[i
 
 def benchmark_curves(measurement: Measurement, source: str) -> list[Curve]:
     """What other tools say of collectives: a curve for each collective, run, and place of the buffer."""
-    found: dict[tuple[str, int, bool | None, int | None], dict[int, CollectiveFigure]] = {}
+    found: dict[tuple[str, int, bool | None, int | None, bool], dict[int, CollectiveFigure]] = {}
     for one in measurement.collectives:
         if one.message_bytes > 0:
-            key = (one.collective, one.run, one.in_place, one.num_ranks)
+            key = (one.collective, one.run, one.in_place, one.num_ranks, one.of_part)
             found.setdefault(key, {})[one.message_bytes] = one
-    several_runs = len({run for _, run, _, _ in found}) > 1
+    several_runs = len({run for _, run, *_ in found}) > 1
     place = {True: ", in place", False: ", out of place", None: ""}
     return [
         Curve(
-            name=f"{collective}{place[in_place]}{f', run {run}' if several_runs else ''}",
+            name=f"{collective}{', of a part' * of_part}{place[in_place]}"
+            f"{f', run {run}' if several_runs else ''}",
             source=source,
             role="benchmark",
             collective=collective,
@@ -233,7 +234,7 @@ def benchmark_curves(measurement: Measurement, source: str) -> list[Curve]:
                 for size, one in sorted(sizes.items())
             ),
         )
-        for (collective, run, in_place, num_ranks), sizes in found.items()
+        for (collective, run, in_place, num_ranks, of_part), sizes in found.items()
     ]
 
 

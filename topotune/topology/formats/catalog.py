@@ -4,6 +4,7 @@ from typing import Final
 
 from topotune.errors import InputFileError, UsageError
 from topotune.topology.formats import (
+    amd_smi_topology,
     aws_topology,
     hwloc_xml,
     iblinkinfo,
@@ -40,6 +41,7 @@ READERS: Final[tuple[Reader, ...]] = (
     nvidia_smi_nvlink.READER,
     nvidia_smi_query.READER,
     rocm_smi_topo.READER,
+    amd_smi_topology.READER,
     ibstat.READER,
     ibstatus.READER,
     ibstatus.NETDEV_READER,

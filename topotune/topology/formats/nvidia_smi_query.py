@@ -1,7 +1,8 @@
 """``nvidia-smi -q``: each GPU's PCI address, PCI Express link, UUID, memory, MIG, NVLink fabric; the driver.
 
-The output is an outline: names and values around a colon, each level indented further. Of a link, the current
-rate of a GPU at rest is that of its power saving; ``Max`` is what both ends can do.
+The output is an outline: names and values around a colon, each level indented further; with ``-x`` the same
+as XML. Of a link, the current rate of a GPU at rest is that of its power saving; ``Max`` is what both ends
+can do.
 """
 
 import re
@@ -13,6 +14,7 @@ from topotune.probe.faults import Faults, shown
 from topotune.topology.formats.capture import lines_of
 from topotune.topology.formats.reading import THIS_NODE, Reader, Reading
 from topotune.topology.formats.spelling import link_width, pci_address, whole
+from topotune.topology.formats.xml_tree import Element, parse_xml
 from topotune.topology.model import PERFORMANCE_STATE, PcieLink, Vertex
 from topotune.topology.rates import pcie_speed_gt_per_s
 from topotune.units import MIB
@@ -26,12 +28,31 @@ _MEMORY = re.compile(r"([0-9]{1,12}) MiB")
 _STATE = re.compile(r"P[0-9]{1,2}")
 _MAX_GPUS = 1_024
 _MAX_KEYS = 4_096
+_MAX_ELEMENTS = 100_000
 _MAX_SLICES = 64
 _FABRIC = ("State", "Status", "CliqueId", "ClusterUUID")
+_XML = re.compile(r"<nvidia_smi_log(?=[\s>])")
+_LINK = "PCI/GPU Link Info"
+_OF_XML = {
+    "product_name": "Product Name",
+    "uuid": "GPU UUID",
+    "performance_state": "Performance State",
+    "mig_mode/current_mig": "MIG Mode/Current",
+    "fb_memory_usage/total": "FB Memory Usage/Total",
+    "pci/pci_gpu_link_info/pcie_gen/current_link_gen": f"{_LINK}/PCIe Generation/Current",
+    "pci/pci_gpu_link_info/pcie_gen/max_link_gen": f"{_LINK}/PCIe Generation/Max",
+    "pci/pci_gpu_link_info/link_widths/current_link_width": f"{_LINK}/Link Width/Current",
+    "pci/pci_gpu_link_info/link_widths/max_link_width": f"{_LINK}/Link Width/Max",
+    "fabric/state": "Fabric/State",
+    "fabric/status": "Fabric/Status",
+    "fabric/cliqueId": "Fabric/CliqueId",
+    "fabric/clusterUuid": "Fabric/ClusterUUID",
+}
+"""Path of elements below a ``<gpu>`` → path of names in the outline."""
 
 
 def _recognise(text: str) -> bool:
-    return (
+    return _XML.search(text) is not None or (
         _GPU.search(text) is not None
         and (_LOG.search(text) or "Product Name" in text or "PCI" in text) is not None
     )
@@ -53,7 +74,10 @@ def read(text: str, source: str) -> Reading:
         InputFileError: no GPU in it, one twice, or more than 1,024.
     """
     faults = Faults()
-    blocks = list(_blocks(lines_of(text, source), source))
+    if (start := _XML.search(text)) is not None:
+        text, blocks = _outline_of_xml(text, start.start(), source, faults)
+    else:
+        blocks = list(_blocks(lines_of(text, source), source))
     if not blocks:
         raise InputFileError(
             source, "holds no GPU, whose part starts with a line such as: GPU 00000000:01:00.0"
@@ -121,6 +145,53 @@ def _blocks(lines: Sequence[str], source: str) -> Iterator[_Block]:
         yield block
 
 
+def _outline_of_xml(text: str, start: int, source: str, faults: Faults) -> tuple[str, list[_Block]]:
+    """What ``-x`` writes, as the lines at the head of the outline, and its parts.
+
+    Raises:
+        InputFileError: as `parse_xml`, a GPU without an address or one twice, or more than 1,024.
+    """
+    end = text.find("</nvidia_smi_log>", start)
+    body = text[start:] if end < 0 else text[start : end + len("</nvidia_smi_log>")]
+    tree = parse_xml(body, source, first_line=text.count("\n", 0, start) + 1, max_elements=_MAX_ELEMENTS)
+    if tree.cut_at_line is not None:
+        faults.add(f"the file ends early, in line {tree.cut_at_line}; what stands before was read")
+    head = {child.name: child.text.strip() for child in tree.root.children if not child.children}
+    lines = [
+        f"{name} : {head[element]}"
+        for element, name in (
+            ("attached_gpus", "Attached GPUs"),
+            ("driver_version", "Driver Version"),
+            ("cuda_version", "CUDA Version"),
+        )
+        if element in head
+    ]
+    blocks: dict[str, _Block] = {}
+    for child in tree.root.children:
+        if child.name != "gpu":
+            continue
+        address = pci_address(child.attributes.get("id", ""))
+        if address is None or address in blocks:
+            what = "has no PCI address" if address is None else f"{address} is shown twice"
+            raise InputFileError(source, f"a GPU {what}", place=f"line {child.line}")
+        if len(blocks) >= _MAX_GPUS:
+            raise InputFileError(source, f"has more than {_MAX_GPUS} GPUs", place=f"line {child.line}")
+        blocks[address] = _Block(address)
+        for path, value in _leaves(child):
+            if path in _OF_XML:
+                blocks[address].values.setdefault(_OF_XML[path], value[:200])
+    return "\n".join(lines), list(blocks.values())
+
+
+def _leaves(element: Element) -> Iterator[tuple[str, str]]:
+    """Path and text of each element without children, below one."""
+    for child in element.children:
+        if child.children:
+            yield from ((f"{child.name}/{path}", value) for path, value in _leaves(child))
+        else:
+            yield child.name, " ".join(child.text.split())
+
+
 def _vertex(block: _Block, index: int | None, faults: Faults) -> Vertex:
     values = block.values
     mode = values.get("MIG Mode/Current")
@@ -151,11 +222,10 @@ def _vertex(block: _Block, index: int | None, faults: Faults) -> Vertex:
 
 def _pcie(block: _Block, faults: Faults) -> PcieLink | None:
     """Generations and widths; ``N/A`` of a virtual machine leaves them open."""
-    where = "PCI/GPU Link Info"
     figures = {}
     for field_name, path in (
-        ("speed_gt_per_s", f"{where}/PCIe Generation/Current"),
-        ("max_speed_gt_per_s", f"{where}/PCIe Generation/Max"),
+        ("speed_gt_per_s", f"{_LINK}/PCIe Generation/Current"),
+        ("max_speed_gt_per_s", f"{_LINK}/PCIe Generation/Max"),
     ):
         text = _known(block.values.get(path))
         generation = None if text is None else whole(text, 9)
@@ -163,7 +233,7 @@ def _pcie(block: _Block, faults: Faults) -> PcieLink | None:
         if text is not None and figures[field_name] is None:
             faults.add("left out, no PCI Express generation", f"{block.address}: {shown(text)}")
     widths = {
-        field_name: link_width(block.values.get(f"{where}/Link Width/{name}", ""))
+        field_name: link_width(block.values.get(f"{_LINK}/Link Width/{name}", ""))
         for field_name, name in (("width", "Current"), ("max_width", "Max"))
     }
     if not any([*figures.values(), *widths.values()]):
@@ -180,4 +250,4 @@ def _known(text: str | None) -> str | None:
     return None if text is None or text in ("", "N/A", "[N/A]", "Unknown Error", "[Unknown Error]") else text
 
 
-READER = Reader("nvidia-smi-q", "nvidia-smi -q", _recognise, read)
+READER = Reader("nvidia-smi-q", "nvidia-smi -q, -q -x", _recognise, read)

@@ -1,25 +1,22 @@
 """``rocm-smi --showtopo``: weights, hops, link types and NUMA nodes of AMD GPUs.
 
 As tables, or with ``--json`` as one statement for each pair.
-
-A link of type XGMI over one hop joins two GPUs directly; how many such links run side by side, and how fast
-they are, the output does not say.
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import combinations
 from typing import Final
 
 from topotune.documents import parse_json
 from topotune.errors import InputFileError
 from topotune.probe.faults import Faults, shown
+from topotune.topology.formats.amd_tables import HOPS, TYPES, WEIGHTS, pairs_and_links
 from topotune.topology.formats.capture import lines_of
 from topotune.topology.formats.matrix import MAX_DEVICES, Matrix, find_matrices
 from topotune.topology.formats.reading import THIS_NODE, Reader, Reading
 from topotune.topology.formats.spelling import whole
-from topotune.topology.model import Link, Pair, Vertex
+from topotune.topology.model import Vertex
 
 _TITLE = re.compile(
     r"^[= \t]{0,200}(Weight between two GPUs|Hops between two GPUs|Link Type between two GPUs|Numa Nodes)"
@@ -42,6 +39,7 @@ _TITLE_OF: Final = {
     "hops": "Hops between two GPUs",
     "link type": "Link Type between two GPUs",
 }
+_TABLES: Final = dict(zip(_TITLE_OF.values(), (WEIGHTS, HOPS, TYPES), strict=True))
 
 
 def _recognise(text: str) -> bool:
@@ -66,7 +64,7 @@ def read(text: str, source: str) -> Reading:
     if not indices:
         said = faults.warnings()
         raise InputFileError(source, said[0] if said else "holds no table of rocm-smi --showtopo")
-    for part in ("Weight between two GPUs", "Hops between two GPUs", "Link Type between two GPUs"):
+    for part in _TABLES:
         if part not in tables:
             faults.add("parts that are missing, or ended early", part)
     vertices = [
@@ -84,7 +82,12 @@ def read(text: str, source: str) -> Reading:
         Vertex(id=f"numa{node}", kind="numa", node=THIS_NODE, index=node)
         for node in sorted({node for node in nodes.values() if node is not None})
     ]
-    pairs, links = _pairs(tables, [f"GPU{index}" for index in indices], faults)
+    pairs, links = pairs_and_links(
+        {name: tables[title] for title, name in _TABLES.items() if title in tables},
+        [f"GPU{index}" for index in indices],
+        "rocm-smi",
+        faults,
+    )
     return Reading(
         vertices=tuple(vertices),
         links=tuple(links),
@@ -155,32 +158,6 @@ def _numa_nodes(lines: Sequence[str]) -> tuple[dict[int, int | None], dict[int, 
         elif not match[3].startswith("-"):
             affinities[int(match[1])] = match[3]
     return nodes, affinities
-
-
-def _pairs(tables: dict[str, Matrix], names: list[str], faults: Faults) -> tuple[list[Pair], list[Link]]:
-    types, hops = tables.get("Link Type between two GPUs"), tables.get("Hops between two GPUs")
-    weights = tables.get("Weight between two GPUs")
-    pairs: list[Pair] = []
-    links: list[Link] = []
-    for a, b in combinations(names, 2):
-        kind = _cell(types, a, b)
-        if kind is not None and kind != (_cell(types, b, a) or kind):
-            faults.add("left out, the two directions differ", f"{a} and {b}")
-        elif kind == "XGMI":
-            pairs.append(Pair(a=a, b=b, path="XGMI"))
-            if _cell(hops, a, b) == "1":
-                weight = _cell(weights, a, b)
-                said = {} if weight is None else {"rocm-smi.weight": weight}
-                links += (
-                    Link(src=src, dst=dst, kind="nvlink", attributes=said) for src, dst in ((a, b), (b, a))
-                )
-    return pairs, links
-
-
-def _cell(matrix: Matrix | None, row: str, column: str) -> str | None:
-    if matrix is None or row not in matrix.cells or column not in matrix.columns:
-        return None
-    return matrix.cells[row][matrix.columns.index(column)]
 
 
 READER = Reader("rocm-smi-topo", "rocm-smi --showtopo", _recognise, read)

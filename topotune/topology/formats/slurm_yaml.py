@@ -33,7 +33,8 @@ def read(text: str, source: str) -> Reading:
     """A file → what it proves.
 
     Raises:
-        InputFileError: no list of topologies, or as `parse_yaml` and `FabricTree`.
+        InputFileError: no list of topologies, none of them a tree or blocks, or as `parse_yaml` and
+            `FabricTree`.
     """
     faults = Faults()
     document = parse_yaml(text, source)
@@ -42,6 +43,12 @@ def read(text: str, source: str) -> Reading:
     entries = [_Entry(item, source) for item in document]
     tree = FabricTree(source, faults)
     chosen = {kind: _chosen(entries, kind, faults) for kind in ("tree", "block")}
+    if not any(chosen.values()):
+        kinds = ", ".join(entry.label for entry in entries[:5])
+        raise InputFileError(
+            source,
+            f"has no topology of kind tree or block, which alone say what joins hosts: {kinds[:300]}",
+        )
     facts: dict[str, str | int | float | bool | None] = {
         "slurm_topologies": ", ".join(entry.label for entry in entries)[:1000]
     }
