@@ -39,6 +39,8 @@ KINDS: Final[Mapping[str, str]] = {
     "prediction": "topotune.simulate.document:Prediction",
     "profile": "topotune.topology.profile:MachineProfile",
     "gradients": "topotune.step.gradients:Gradients",
+    "comparison": "topotune.results.documents:ComparisonDocument",
+    "optimum": "topotune.results.documents:OptimumDocument",
 }
 """Name of a kind of document (``schema`` is ``topotune/`` and this) → the class that has its fields."""
 
@@ -49,6 +51,7 @@ _LOG: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 Migrations = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
 
+_TOO_LARGE_HINT = "it is another file than was meant, or was made for far more ranks than this is for"
 _NO_JSON_HINT = "the file is no JSON document, or was cut off while it was written; make it anew"
 # A string is taken whole, closed or not, and possessively: text full of quotes cannot make this quadratic.
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
@@ -82,6 +85,7 @@ def read_bytes(
         raise error(
             os.fspath(path),
             f"has {max(size, len(data))} bytes, more than the {max_bytes} that such a document may have",
+            hint=_TOO_LARGE_HINT,
         )
     _LOG.info("read %s, %d bytes", os.fspath(path), len(data))
     return data
@@ -115,7 +119,8 @@ def _read_from_start(
     except FileNotFoundError as problem:
         raise error(os.fspath(path), "no such file", hint=_where_it_may_be(path, error)) from problem
     except (OSError, ValueError) as problem:
-        raise error(os.fspath(path), f"cannot be read: {_reason(problem)}") from problem
+        hint = "a user who may read it must run this" if isinstance(problem, PermissionError) else None
+        raise error(os.fspath(path), f"cannot be read: {_reason(problem)}", hint=hint) from problem
     try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):

@@ -86,29 +86,29 @@ def step_chart(ways: Sequence[Way]) -> Chart:
                 "marker": {"symbol": "line-ns", "size": 26, "line": {"width": 3, "color": NEUTRAL}},
             }
         )
-    figure = {
-        "data": data,
-        "layout": layout(
-            barmode="overlay",
-            xaxis={
-                "title": {"text": "seconds since the backward began"},
-                "rangemode": "tozero",
-                "zeroline": False,
-                "automargin": True,
-            },
-            yaxis={
-                "categoryorder": "array",
-                "categoryarray": lines,
-                "autorange": "reversed",
-                "showgrid": False,
-                "automargin": True,
-            },
-        ),
+    drawn = layout(
+        barmode="overlay",
+        xaxis={
+            "title": {"text": "seconds since the backward began"},
+            "rangemode": "tozero",
+            "zeroline": False,
+            "automargin": True,
+        },
+        yaxis={
+            "categoryorder": "array",
+            "categoryarray": lines,
+            "autorange": "reversed",
+            "showgrid": False,
+            "automargin": True,
+        },
+    )
+    drawn["legend"] |= {
+        "title": {"text": "bars: the model; mark: measured" if measured else "bars: the model"}
     }
     return Chart(
         title="Buckets beside the backward, by the model",
-        figure=figure,
-        alt="; ".join(in_words(way) for way in ways),
+        figure={"data": data, "layout": drawn},
+        alt="; ".join((*(in_words(way) for way in ways), where_from(ways))),
         height_px=200 + 80 * len(ways),
     )
 
@@ -123,6 +123,18 @@ def in_words(way: Way) -> str:
         f"exchange; {format_seconds(line.exposed_s)} lie behind the backward, which makes a step of "
         f"{format_seconds(line.step_s)}"
         + (f" (measured {format_seconds(way.measured_s)})" if way.measured_s is not None else "")
+    )
+
+
+def where_from(ways: Sequence[Way]) -> str:
+    """What of a step's picture was measured, and what follows from it."""
+    bars = (
+        "The bars are the model's: each bucket's time follows from measured times of single calls, none was "
+        "timed inside a step"
+    )
+    is_measured = any(way.measured_s is not None for way in ways)
+    return (
+        f"{bars}; {'the mark is the step that was measured' if is_measured else 'no step was measured here'}."
     )
 
 
