@@ -30,6 +30,11 @@ from topotune import errors
             "topotune import reads other tools' files",
         ),
         (
+            "import plan.json",
+            "plan.json: is in no format that topotune reads",
+            "it looks like a document of topotune's own: topotune show takes it, or says what does",
+        ),
+        (
             "export plan.json --to openmpi",
             "--to openmpi: a plan cannot be exported to that",
             "did you mean openmpi-han or openmpi-tuned?",
