@@ -44,6 +44,18 @@ KINDS: Final[Mapping[str, str]] = {
 }
 """Name of a kind of document (``schema`` is ``topotune/`` and this) → the class that has its fields."""
 
+_MADE_BY: Final[Mapping[str, str]] = {
+    "topology": "topotune probe -o machine.json",
+    "measurement": "topotune measure -o links.json",
+    "check": "topotune check -o check.json",
+    "schedule": "topotune simulate … --algorithm ring --emit ring.json",
+    "prediction": "topotune simulate … --json",
+    "gradients": "topotune record -- CMD",
+    "comparison": "topotune compare plan.json -o compared.json",
+    "optimum": "topotune optimum … -o optimum.json",
+}
+"""Commands, for hints where a file of another kind was given; a plan's error has its own."""
+
 _LOOKED_AT: Final = 1000
 """Entries of a folder that are looked at for the file that was meant."""
 
@@ -446,7 +458,7 @@ def read_document(path: str | os.PathLike[str], schema: str | None = None) -> di
     value = parse_json(data, os.fspath(path), max_bytes=MAX_MEASUREMENT_BYTES)
     name = schema_of(value)
     if schema is not None and name != schema:
-        value.fail(f"is a {_cut(name)}, not a {schema}")
+        _refuse_kind(value, name, schema)
     if name.removeprefix("topotune/") not in KINDS:
         value.fail(
             f"is a {_cut(name)}, which this topotune does not know", hint=f"it knows: {', '.join(KINDS)}"
@@ -517,7 +529,7 @@ def document_of(value: Value, schema: str, version: int, migrations: Migrations 
     """
     name = schema_of(value)
     if name != schema:
-        value.fail(f"is a {_cut(name)}, not a {schema}")
+        _refuse_kind(value, name, schema)
     if "schema_version" not in value.raw:
         value.fail("lacks the key 'schema_version'")
     found = value.member("schema_version").integer(1)
@@ -530,6 +542,11 @@ def document_of(value: Value, schema: str, version: int, migrations: Migrations 
     for step in range(found, version):
         raw = (migrations or {})[step](raw)
     return Value({**raw, "schema_version": version}, value.place, value.source, value.error)
+
+
+def _refuse_kind(value: Value, found: str, wanted: str) -> NoReturn:
+    command = _MADE_BY.get(wanted.removeprefix("topotune/"))
+    value.fail(f"is a {_cut(found)}, not a {wanted}", hint=command and f"{command} makes one")
 
 
 def _kind(raw: Any) -> str:

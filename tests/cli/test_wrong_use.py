@@ -6,7 +6,8 @@ import pytest
 from command_line import topotune
 
 import topotune.cli as command_line
-from topotune import errors
+from topotune import __main__, errors
+from topotune.cli.app import INTERRUPTED
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,11 @@ from topotune import errors
             "show list.json",
             "list.json: is a list of 0, not a document of topotune",
             "topotune import reads other tools' files",
+        ),
+        (
+            "tune --gradients plan.json",
+            "{folder}/plan.json: is a topotune/plan, not a topotune/gradients",
+            "topotune record -- CMD makes one",
         ),
         (
             "import plan.json",
@@ -57,7 +63,8 @@ def test_a_refusal_names_the_option_its_value_and_what_to_do(
     with pytest.raises(SystemExit) as left:
         command_line.main()
     assert left.value.code == 2
-    assert capsys.readouterr() == ("", f"error: {error}\nhint: {hint}\n")
+    said = error.replace("{folder}", str(tmp_path))
+    assert capsys.readouterr() == ("", f"error: {said}\nhint: {hint}\n")
 
 
 def test_a_missing_file_without_a_like_one_says_where_it_was_looked_for(tmp_path):
@@ -127,3 +134,14 @@ def test_verbose_says_what_is_read_taken_for_and_written(tmp_path, words):
     assert said[-3:-1] == ["- read topology.conf, 24 bytes", "- took topology.conf for slurm-topology"]
     assert said[-1].startswith(f"- wrote {tmp_path}/cluster.json, ")
     assert "- " not in topotune("import", "topology.conf", cwd=tmp_path).stderr
+
+
+def test_an_interrupt_that_nothing_else_has_caught_is_one_line(monkeypatch, capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command_line, "main", interrupted)
+    with pytest.raises(SystemExit) as left:
+        __main__.main()
+    assert left.value.code == INTERRUPTED
+    assert capsys.readouterr() == ("", "interrupted\n")
