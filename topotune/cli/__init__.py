@@ -40,7 +40,8 @@ def main() -> None:
     hint = ""
     try:
         with shown_on(shutil.get_terminal_size().columns if sys.stdout.isatty() else None):
-            code = app(arguments, standalone_mode=False)
+            # The name also where it is started as python -m topotune: completion is installed under it.
+            code = app(arguments, standalone_mode=False, prog_name="topotune")
     except TopotuneError as error:
         if debug:
             raise
