@@ -102,14 +102,15 @@ def step_chart(ways: Sequence[Way]) -> Chart:
             "automargin": True,
         },
     )
-    drawn["legend"] |= {
-        "title": {"text": "bars: the model; mark: measured" if measured else "bars: the model"}
+    drawn["legend"]["title"] = {
+        "text": "bars: the model; mark: measured" if measured else "bars: the model",
+        "side": "top",  # to the left it would push the entries out of a narrow screen
     }
     return Chart(
         title="Buckets beside the backward, by the model",
         figure={"data": data, "layout": drawn},
         alt="; ".join((*(in_words(way) for way in ways), where_from(ways))),
-        height_px=200 + 80 * len(ways),
+        height_px=220 + 80 * len(ways),
     )
 
 
@@ -132,10 +133,9 @@ def where_from(ways: Sequence[Way]) -> str:
         "The bars are the model's: each bucket's time follows from measured times of single calls, none was "
         "timed inside a step"
     )
-    is_measured = any(way.measured_s is not None for way in ways)
-    return (
-        f"{bars}; {'the mark is the step that was measured' if is_measured else 'no step was measured here'}."
-    )
+    if any(way.measured_s is not None for way in ways):
+        return f"{bars}; the mark is the step that was measured."
+    return f"{bars}; no step was measured here."
 
 
 def ready_chart(gradients: Gradients) -> Chart:
