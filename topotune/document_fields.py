@@ -85,7 +85,9 @@ POSITIVE_OR_NULL: Final = Field(
 
 def one_of(words: tuple[str, ...]) -> Field:
     """One of these words."""
-    return Field(lambda value: value.text(one_of=words), frozenset(words).__contains__)
+    known = frozenset(words)
+    # Lists and objects are in no set: asking would raise.
+    return Field(lambda value: value.text(one_of=words), lambda raw: type(raw) is str and raw in known)
 
 
 def integer_or_null(minimum: int = 0, maximum: int = MAX_INTEGER) -> Field:

@@ -39,8 +39,22 @@ KINDS: Final[Mapping[str, str]] = {
     "prediction": "topotune.simulate.document:Prediction",
     "profile": "topotune.topology.profile:MachineProfile",
     "gradients": "topotune.step.gradients:Gradients",
+    "comparison": "topotune.results.documents:ComparisonDocument",
+    "optimum": "topotune.results.documents:OptimumDocument",
 }
 """Name of a kind of document (``schema`` is ``topotune/`` and this) → the class that has its fields."""
+
+_MADE_BY: Final[Mapping[str, str]] = {
+    "topology": "topotune probe -o machine.json",
+    "measurement": "topotune measure -o links.json",
+    "check": "topotune check -o check.json",
+    "schedule": "topotune simulate … --algorithm ring --emit ring.json",
+    "prediction": "topotune simulate … --json",
+    "gradients": "topotune record -- CMD",
+    "comparison": "topotune compare plan.json -o compared.json",
+    "optimum": "topotune optimum … -o optimum.json",
+}
+"""Commands, for hints where a file of another kind was given; a plan's error has its own."""
 
 _LOOKED_AT: Final = 1000
 """Entries of a folder that are looked at for the file that was meant."""
@@ -49,6 +63,7 @@ _LOG: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 Migrations = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
 
+_TOO_LARGE_HINT = "it is another file than was meant, or was made for far more ranks than this is for"
 _NO_JSON_HINT = "the file is no JSON document, or was cut off while it was written; make it anew"
 # A string is taken whole, closed or not, and possessively: text full of quotes cannot make this quadratic.
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
@@ -82,6 +97,7 @@ def read_bytes(
         raise error(
             os.fspath(path),
             f"has {max(size, len(data))} bytes, more than the {max_bytes} that such a document may have",
+            hint=_TOO_LARGE_HINT,
         )
     _LOG.info("read %s, %d bytes", os.fspath(path), len(data))
     return data
@@ -115,7 +131,8 @@ def _read_from_start(
     except FileNotFoundError as problem:
         raise error(os.fspath(path), "no such file", hint=_where_it_may_be(path, error)) from problem
     except (OSError, ValueError) as problem:
-        raise error(os.fspath(path), f"cannot be read: {_reason(problem)}") from problem
+        hint = "a user who may read it must run this" if isinstance(problem, PermissionError) else None
+        raise error(os.fspath(path), f"cannot be read: {_reason(problem)}", hint=hint) from problem
     try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
@@ -441,7 +458,7 @@ def read_document(path: str | os.PathLike[str], schema: str | None = None) -> di
     value = parse_json(data, os.fspath(path), max_bytes=MAX_MEASUREMENT_BYTES)
     name = schema_of(value)
     if schema is not None and name != schema:
-        value.fail(f"is a {_cut(name)}, not a {schema}")
+        _refuse_kind(value, name, schema)
     if name.removeprefix("topotune/") not in KINDS:
         value.fail(
             f"is a {_cut(name)}, which this topotune does not know", hint=f"it knows: {', '.join(KINDS)}"
@@ -512,7 +529,7 @@ def document_of(value: Value, schema: str, version: int, migrations: Migrations 
     """
     name = schema_of(value)
     if name != schema:
-        value.fail(f"is a {_cut(name)}, not a {schema}")
+        _refuse_kind(value, name, schema)
     if "schema_version" not in value.raw:
         value.fail("lacks the key 'schema_version'")
     found = value.member("schema_version").integer(1)
@@ -525,6 +542,11 @@ def document_of(value: Value, schema: str, version: int, migrations: Migrations 
     for step in range(found, version):
         raw = (migrations or {})[step](raw)
     return Value({**raw, "schema_version": version}, value.place, value.source, value.error)
+
+
+def _refuse_kind(value: Value, found: str, wanted: str) -> NoReturn:
+    command = _MADE_BY.get(wanted.removeprefix("topotune/"))
+    value.fail(f"is a {_cut(found)}, not a {wanted}", hint=command and f"{command} makes one")
 
 
 def _kind(raw: Any) -> str:

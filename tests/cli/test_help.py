@@ -71,7 +71,7 @@ def test_where_a_plan_is_topotune_alone_says_what_to_do_with_it(tmp_path):
 def test_the_shell_completes_verbs_options_and_names(tmp_path, words, completed):
     asked = {"_TOPOTUNE_COMPLETE": "complete_bash", "COMP_WORDS": words}
     done = subprocess.run(
-        [sys.executable, "-c", "import sys; sys.argv[0] = 'topotune'; import topotune.cli as c; c.main()"],
+        [sys.executable, "-m", "topotune"],
         env=os.environ | asked | {"COMP_CWORD": str(len(words.split()) - 1)},
         cwd=tmp_path,
         capture_output=True,

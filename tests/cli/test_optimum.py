@@ -2,6 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
+from closed_schema import validate_written
 from command_line import topotune
 
 PROFILES = Path(__file__).parents[2] / "profiles" / "lab"
@@ -21,6 +22,7 @@ def test_optimum_names_the_bottleneck_and_gives_times(tmp_path):
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document == json.loads((tmp_path / "best.json").read_text())
+    validate_written(document, "optimum")
     assert document["allreduce"]["bottleneck"] == {"text": "link of node c, 50 Mbit/s", "cut": ["c"]}
     (size,) = document["sizes"]
     assert size["time_s"] == pytest.approx(8 * 2**20 / 6.25e6)

@@ -36,6 +36,17 @@ def test_markdown_goes_to_stdout(tmp_path, files):
     assert "    topotune run --plan plan.json -- " in done.stdout
 
 
+def test_the_place_says_what_is_written_unless_the_format_does(tmp_path, files):
+    for arguments, start in (
+        (("-o", "report.md"), "# topotune report"),
+        (("-o", "page.htm"), "<!DOCTYPE html>"),
+        (("-o", "pull-request.txt", "--format", "md"), "# topotune report"),
+    ):
+        done = topotune("report", "plan.json", *arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / arguments[1]).read_text().startswith(start)
+
+
 def test_csv_is_a_folder_of_tables_and_json_names_them(tmp_path, files):
     done = topotune("report", *files, "--format", "csv", "-o", "tables", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -52,9 +63,14 @@ def test_csv_is_a_folder_of_tables_and_json_names_them(tmp_path, files):
         (("report", "nothing.json", "-o", "r.html"), "error: nothing.json: no such file"),
         (("report", "plan.json", "--format", "pdf"), "error: --format pdf: no such format"),
         (("report", "plan.json", "--format", "csv", "-o", "plan.json"), "error: plan.json: is a file"),
+        (
+            ("report", "plan.json", "-o", "r.pdf"),
+            "error: r.pdf: a report is no .pdf file\nhint: ",
+        ),
+        (("report", "plan.json", "-o", "r.csv"), "error: r.csv: a report is no .csv file\nhint: "),
         (("report", "text.txt", "-o", "r.html"), "error: text.txt: is no result file"),
     ],
-    ids=["no file", "no format", "no folder", "no document"],
+    ids=["no file", "no format", "no folder", "no pdf", "no single csv", "no document"],
 )
 def test_what_cannot_be_done_is_refused_in_a_line(tmp_path, files, arguments, said):
     (tmp_path / "text.txt").write_text("hello")

@@ -56,8 +56,6 @@ The [plan](plan-format.md) has a page with examples and rules.
 
 | printed by `--json` without a schema | by | holds |
 | --- | --- | --- |
-| `topotune/comparison` | `compare` | `rows`: size, medians, `ratio`, `ratio_ci`, `verdict`; `step` |
-| `topotune/optimum` | `optimum` | each collective's best rates and `bottleneck`; `sizes` |
 | `topotune/export`, `topotune/formats` | `export`, `export --to list` | the text; what there is |
 | `topotune/report` | `report` | sections, pictures and tables that were made |
 | `topotune/labs` | `lab` | profiles, or what was removed |"""

@@ -12,12 +12,14 @@ import pytest
 from mpi_plans import alternating, plan_of
 
 from topotune.errors import RunError, UsageError
-from topotune.export_check import Observation, Verification, find_check, render_verification, watched
+from topotune.export_check import Observation, Verification, find_check, watched
 from topotune.export_check.openmpi import find_open_mpi
 from topotune.export_check.sizes import MAX_BYTES, MAX_SIZES, check_num_ranks, probed_sizes
 from topotune.plan.exports import BaseFile, ExportOptions, find_target
 from topotune.plan.exports.counterparts import choices_of
 from topotune.plan.exports.mpich_json import counterpart
+from topotune.report.columns import shown_on
+from topotune.report.verification import describe_verification
 
 ROWS = [("recursive_doubling", 1000), ("ring", 50_000), ("default", 100_000), ("halving_doubling", None)]
 SIZES = [0, 31, 999, 1000, 7070, 49_999, 50_000, 70_710, 99_999, 100_000, 323_817, 2**20 + 1]
@@ -227,9 +229,22 @@ def test_the_table_says_what_was_seen():
         Observation(message_bytes=1000, expected=None, verdict="not shown", reason="it may change"),
     ]
     verification = Verification(program="Open MPI 4.1.4", num_ranks=4, observations=tuple(seen))
-    assert render_verification(verification).splitlines() == [
-        "Open MPI 4.1.4, 4 ranks: what ran, and its median time with/without the export",
-        "     0 B  ring          10 µs / 20 µs  as the plan says",
-        "   999 B  own decision  10 µs / 10 µs  NOT what the plan says",
-        "  1000 B  own decision  -              not shown: it may change",
+    assert describe_verification(verification).splitlines() == [
+        "Open MPI 4.1.4, 4 ranks: what ran, and its median time with the export and without",
+        "  message size  of the plan    with  without  what ran",
+        "           0 B  ring          10 µs    20 µs  as the plan says",
+        "         999 B  own decision  10 µs    10 µs  NOT what the plan says",
+        "        1000 B  own decision      –        –  not shown: it may change",
     ]
+
+
+def test_the_table_never_wraps_on_a_terminal():
+    same = Observation(
+        message_bytes=49999, expected="recursive_doubling", verdict="same", median_s=1e-5, own_median_s=2e-5
+    )
+    verification = Verification(program="Open MPI 4.1.4", num_ranks=4, observations=(same,))
+    for columns in (40, 80):
+        with shown_on(columns):
+            _, *table = describe_verification(verification).splitlines()
+        assert max(map(len, table)) <= columns
+        assert "as the plan says" in " ".join(line.strip() for line in table)

@@ -72,6 +72,10 @@ def comparison(text: str) -> dict[str, Any]:
         "schema": "topotune/comparison", "schema_version": 1, "plan": text, "num_ranks": 4,
         "confidence": 0.95, "correction": "bonferroni", "rows": rows, "warnings": [text],
         "step": compared_step(text),
+        "tables": [
+            {"collective": name, "group": text, "num_ranks": 2, "rows": rows}
+            for name in ("allgather", "reduce_scatter")
+        ],
     }  # fmt: skip
 
 

@@ -108,6 +108,13 @@ def test_buckets_say_what_of_their_exchange_lies_behind_the_backward(results):
     assert list(frame["exposed_s"]) == pytest.approx([0.0, 0.06, 0.0, 0.03])
 
 
+def test_each_size_of_another_collective_is_a_row(results):
+    frame = frames.compared_tables(results["comparison"].value)
+    assert list(frame["collective"]) == ["allgather"] * 3 + ["reduce_scatter"] * 3
+    assert set(frame["num_ranks"]) == {2}
+    assert frame["ratio"].iloc[0] == 2.0
+
+
 def test_the_buckets_of_a_plan_have_their_caps(results):
     frame = frames.plan_buckets(results["plan"].value)
     ddp = results["plan"].value.ddp

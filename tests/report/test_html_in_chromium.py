@@ -91,7 +91,7 @@ def page(browser, page_file, request):
 
 def test_every_picture_is_drawn_and_nothing_is_said_on_the_console(page):
     assert page.said == []
-    assert page.run("document.querySelectorAll('[data-figure]').length") == 12
+    assert page.run("document.querySelectorAll('[data-figure]').length") == 16
     drawn = """[...document.querySelectorAll('[data-figure]')].map((one) => [
       one.querySelector('.main-svg').getBoundingClientRect().width, one.querySelectorAll('.trace, .hm').length
     ])"""

@@ -114,7 +114,7 @@ def test_labels_of_charts_are_escaped_for_plotly(whole):
                 yield from texts(one)
 
     figures = [one for name, one in Parsed(whole).islands().items() if name.startswith("figure-")]
-    assert len(figures) == 10
+    assert len(figures) == 14
     found = [text for figure in figures for text in texts(figure)]
     assert any("&lt;/script&gt;" in text for text in found)
     for text in found:

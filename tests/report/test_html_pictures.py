@@ -16,6 +16,7 @@ from topotune.report.pictures.curves import (
     optimum_curves,
     plan_curves,
     prediction_curves,
+    table_curves,
     time_chart,
 )
 from topotune.report.pictures.folded import fold
@@ -234,6 +235,7 @@ def test_an_exchange_is_cut_where_the_backward_ends(results):
         "exposed tail": [("default: exchange", 0.1, pytest.approx(0.06))],
     }
     assert measured["x"] == [0.17]
+    assert chart.figure["layout"]["legend"]["title"]["text"] == "bars: the model; mark: measured"
     assert "60 ms lie behind the backward" in chart.alt
 
 
@@ -242,6 +244,15 @@ def test_a_bucket_across_the_end_of_the_backward_is_hidden_in_part(results):
     drawn = bars(chart.figure["data"])
     assert drawn["exchange beside the backward"][1][1:] == (0.07, pytest.approx(0.03))
     assert drawn["exposed tail"] == [("plan: exchange", 0.1, pytest.approx(0.03))]
+    assert "none was timed inside a step; no step was measured here" in chart.alt
+
+
+def test_other_collectives_and_groups_have_curves_with_their_own_bus_bandwidth(results):
+    table = results["comparison"].tables[0]
+    default, planned = table_curves(table, "f")
+    assert [curve.collective for curve in (default, planned)] == ["allgather"] * 2
+    assert [point.time_s for point in planned.points] == [one.plan_median_s for one in table.sizes]
+    assert planned.busbw_bytes_per_s(planned.points[0], 1.0) == 512  # half of 1 KiB, from the other rank
 
 
 def test_many_buckets_are_drawn_together():

@@ -60,6 +60,7 @@ def put(*keys_and_value):
             "t.json: made by a newer topotune: schema_version 2, this one reads 1",
         ),
         (put("vertices", 0, "kind", "tpu"), "t.json: vertices[0].kind: is 'tpu', not one of gpu, cpu"),
+        (put("vertices", 0, "kind", []), "t.json: vertices[0].kind: is a list of 0, not a text"),
         (put("vertices", 3, "speed", -1), "t.json: vertices[3].speed: is -1, not a number above 0"),
         (
             put("vertices", 0, "pcie", {"width": 0}),

@@ -1,13 +1,17 @@
 """Buckets enter a plan where fresh steps say so, and nowhere else."""
 
+import json
+
 import numpy as np
 import pytest
+from closed_schema import validate_written
 
 from topotune.plan.model import Evidence, Row
 from topotune.step.buckets import assign_buckets, layout_of, limits_of
 from topotune.step.curve import Curve
 from topotune.step.gradients import Gradient, Gradients, gradients_from_document
 from topotune.step.timeline import timeline_of
+from topotune.tune.compare import comparison_to_document
 from topotune.tune.step_bench import StepBench
 from topotune.tune.step_choice import choose_buckets, compare_steps
 from topotune.units import MIB
@@ -215,6 +219,8 @@ def test_a_comparison_of_steps_has_a_verdict_and_what_bounds_the_default(factor,
     line = step["plan_timeline"]
     assert [one["num_bytes"] for one in line["buckets"]] == step["plan_layout_bytes"]
     assert all(one["complete_s"] <= one["start_s"] < one["end_s"] for one in line["buckets"])
+    document = comparison_to_document((), num_ranks=4, plan="plan.json", warnings=warnings, step=step)
+    validate_written(json.loads(json.dumps(document)), "comparison")
 
 
 def test_a_comparison_of_steps_runs_its_fewest_rounds_also_without_time():

@@ -16,7 +16,7 @@ from typer.exceptions import TyperException
 from topotune.cli.app import INTERRUPTED, Interrupted, app
 from topotune.cli.narration import narrate
 from topotune.cli.output import print_error
-from topotune.cli.wrong_use import where_to_read, wrong_use
+from topotune.cli.wrong_use import usual_hint, wrong_use
 from topotune.errors import RankFailedError, TopotuneError, UsageError
 from topotune.report.columns import shown_on
 
@@ -40,12 +40,13 @@ def main() -> None:
     hint = ""
     try:
         with shown_on(shutil.get_terminal_size().columns if sys.stdout.isatty() else None):
-            code = app(arguments, standalone_mode=False)
+            # The name also where it is started as python -m topotune: completion is installed under it.
+            code = app(arguments, standalone_mode=False, prog_name="topotune")
     except TopotuneError as error:
         if debug:
             raise
-        if type(error) is UsageError and error.hint is None:
-            error.hint = where_to_read(arguments)
+        if error.hint is None:
+            error.hint = usual_hint(error, arguments)
         print_error(error)
         if isinstance(error, RankFailedError):
             # Not by the interpreter's way: destructors of process groups may wait for the rank that is gone.

@@ -11,7 +11,7 @@ import typer
 from topotune.cli import completion
 from topotune.cli.app import FINDINGS, app
 from topotune.cli.options import Force, Json, Output
-from topotune.cli.output import check_output, print_json
+from topotune.cli.output import check_output, folded, print_json, width
 from topotune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -145,9 +145,12 @@ def export(
         if made.how_to_use is not None:
             print(made.how_to_use)
     if verification is not None:
-        from topotune.export_check import render_verification
+        from topotune.report.columns import shown_on
+        from topotune.report.verification import describe_verification
 
-        print(render_verification(verification), file=sys.stderr)
+        with shown_on(width() if sys.stderr.isatty() else None):
+            text = describe_verification(verification)
+        print(folded(text, width()) if sys.stderr.isatty() else text, file=sys.stderr)
         if not verification.holds:
             raise typer.Exit(FINDINGS)
 

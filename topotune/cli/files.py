@@ -199,9 +199,13 @@ def show(
         gradients = gradients_from_document(document, str(file))
         say(gradients_to_document(gradients) if as_json else describe_gradients(gradients), as_json)
     else:
+        from topotune.results import KINDS
+
         raise UsageError(
             f"{file}: is a {kind}, which show does not know",
-            hint="show reads topologies, measurements, plans, gradients, machine profiles, journals",
+            hint=f"topotune report {file} --format md shows it"
+            if kind.removeprefix("topotune/") in KINDS
+            else "show reads topologies, measurements, plans, gradients, machine profiles, journals",
         )
 
 
@@ -263,7 +267,8 @@ def schema(
         str,
         typer.Argument(
             metavar="NAME",
-            help="plan, topology, measurement, check, schedule, lab, prediction, profile, gradients.",
+            help="plan, topology, measurement, check, schedule, lab, prediction, profile, gradients, "
+            "comparison, optimum.",
             autocompletion=completion.KINDS,
         ),
     ],

@@ -1,7 +1,8 @@
 """The verb lab: emulated clusters."""
 
 import sys
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +11,9 @@ from topotune.cli.app import app
 from topotune.cli.options import Json
 from topotune.cli.output import say
 from topotune.errors import UsageError
+
+if TYPE_CHECKING:
+    from topotune.lab.profile import LabNode
 
 
 @app.command()
@@ -51,7 +55,7 @@ def lab(
         document = {
             "profiles": [{"name": one.name, "ranks": [node.ranks for node in one.nodes]} for one in profiles]
         }
-        lines = [f"{one.name:16} {len(one.nodes)} nodes of {one.nodes[0].ranks} ranks" for one in profiles]
+        lines = [f"{one.name:16} {_in_words(one.nodes)}" for one in profiles]
         _say_lab(document, lines, as_json)
         return
     if not command:
@@ -67,6 +71,12 @@ def lab(
         report=lambda line: print(line, file=sys.stderr),
     )
     raise typer.Exit(code)
+
+
+def _in_words(nodes: "Sequence[LabNode]") -> str:
+    """As many nodes with as many ranks as the first has: shipped profiles have the same on each."""
+    num_nodes, num_ranks = len(nodes), nodes[0].ranks
+    return f"{num_nodes} node{'s' * (num_nodes != 1)} of {num_ranks} rank{'s' * (num_ranks != 1)}"
 
 
 def _say_lab(document: dict[str, Any], lines: list[str], as_json: bool) -> None:

@@ -35,14 +35,15 @@ def report(
         typer.Option("-o", "--output", metavar="FILE", help="Write the report to FILE; for csv, a folder."),
     ] = None,
     form: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--format",
             metavar="NAME",
-            help="html (one page, pictures), md (text, tables) or csv (tables).",
+            help="html (one page, pictures), md (text, tables) or csv (tables). [default: as FILE ends, "
+            "else html]",
             autocompletion=completion.REPORTS,
         ),
-    ] = "html",
+    ] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -53,7 +54,9 @@ def report(
     from topotune.report.compose import compose
     from topotune.results import read_result
 
-    if form not in _FORMATS:
+    if form is None:
+        form = _form_of(output)
+    elif form not in _FORMATS:
         raise UsageError(f"--format {form}: no such format", hint=f"there are: {', '.join(_FORMATS)}")
     if len(files) > _MAX_FILES:
         raise UsageError(f"{len(files)} files are more than the {_MAX_FILES} that a report takes")
@@ -70,6 +73,18 @@ def report(
         print_json(_document(found, result, form, written))
     elif written:
         print(f"written to {output}" + (f": {len(written)} tables" if form == "csv" else ""), file=sys.stderr)
+
+
+def _form_of(output: Path | None) -> str:
+    """What a report is by its place's ending: a page where it has none."""
+    ending = "" if output is None else output.suffix.lower()
+    forms = {"": "html", ".html": "html", ".htm": "html", ".md": "md"}
+    if ending not in forms:
+        raise UsageError(
+            f"{output}: a report is no {ending} file",
+            hint="-o report.html or report.md; --format csv makes a folder of tables, -o report-tables",
+        )
+    return forms[ending]
 
 
 def _place(form: str, file: Path) -> str:

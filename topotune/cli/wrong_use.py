@@ -1,4 +1,4 @@
-"""What the command line's parser refuses, in the words of every other error."""
+"""What the command line's parser refuses, in the words of every other error; and hints for all of them."""
 
 import re
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import Final
 
 from typer.exceptions import TyperException
 
-from topotune.errors import UsageError
+from topotune.errors import InputFileError, OutputFileError, RunError, TopotuneError, UsageError
 
 _INVALID: Final = re.compile(r"Invalid value for '([^']+)': (.*)")
 _WORDS: Final = (
@@ -34,6 +34,27 @@ def wrong_use(problem: TyperException, arguments: Sequence[str]) -> UsageError:
         message = f"{option} {_value(option, arguments)}: {why}"
     unknown_verb = message.startswith("No such command")
     return UsageError(message, hint=where_to_read([] if unknown_verb else arguments))
+
+
+_USUAL_HINTS: Final[tuple[tuple[type[TopotuneError], str], ...]] = (
+    (InputFileError, "make the file anew with what wrote it, or mend what was changed by hand"),
+    (OutputFileError, "name another place, or clear this one"),
+    (RunError, "-v says what was done before, a line each; --debug where it failed"),
+)
+"""For errors of these classes that bring none of their own, the first that fits."""
+
+
+def usual_hint(error: TopotuneError, arguments: Sequence[str]) -> str:
+    """What to do about an error that does not say it itself.
+
+    Args:
+        error: without a hint.
+        arguments: of the command line.
+    """
+    for kind, hint in _USUAL_HINTS:
+        if isinstance(error, kind):
+            return hint
+    return where_to_read(arguments)
 
 
 def where_to_read(arguments: Sequence[str]) -> str:

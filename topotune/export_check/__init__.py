@@ -2,7 +2,7 @@
 
 from topotune.lazy import lazy_attributes
 
-__all__ = ["Observation", "Verification", "find_check", "render_verification", "verification_to_json"]
+__all__ = ["Observation", "Verification", "find_check", "verification_to_json"]
 
 __getattr__ = lazy_attributes(
     __name__,
@@ -10,7 +10,6 @@ __getattr__ = lazy_attributes(
         "Observation": "topotune.export_check.verification",
         "Verification": "topotune.export_check.verification",
         "find_check": "topotune.export_check.catalog",
-        "render_verification": "topotune.export_check.verification",
         "verification_to_json": "topotune.export_check.verification",
     },
 )

@@ -1,20 +1,10 @@
-"""What was seen when another program ran with an export, as data, text and JSON."""
+"""What was seen when another program ran with an export, as data and JSON."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
-
-from topotune.units import format_seconds
+from typing import Any, Literal
 
 Verdict = Literal["chosen", "same", "own", "other", "not shown"]
-
-_IN_WORDS: Final = {
-    "chosen": "as the plan says",
-    "same": "as the plan says, which is also its own decision",
-    "own": "its own decision, as the plan says",
-    "other": "NOT what the plan says",
-    "not shown": "not shown",
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,27 +48,6 @@ class Verification:
     def holds(self) -> bool:
         """Whether nothing else than what the plan says was seen."""
         return all(observation.verdict != "other" for observation in self.observations)
-
-
-def render_verification(verification: Verification) -> str:
-    """A table for people."""
-    head = f"{verification.program}, {verification.num_ranks} ranks"
-    lines = [f"{head}: what ran, and its median time with/without the export"]
-    rows = [_cells(observation) for observation in verification.observations]
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
-    for size, word, times, verdict in rows:
-        lines.append(f"  {size:>{widths[0]}}  {word:{widths[1]}}  {times:{widths[2]}}  {verdict}".rstrip())
-    return "\n".join(lines)
-
-
-def _cells(observation: Observation) -> tuple[str, str, str, str]:
-    times = "-"
-    if observation.median_s is not None and observation.own_median_s is not None:
-        times = f"{format_seconds(observation.median_s)} / {format_seconds(observation.own_median_s)}"
-    verdict = _IN_WORDS[observation.verdict]
-    if observation.reason:
-        verdict += f": {observation.reason}"
-    return f"{observation.message_bytes} B", observation.expected or "own decision", times, verdict
 
 
 def verification_to_json(verification: Verification) -> dict[str, Any]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from topotune.frames.compared import (
         compared_sizes,
         compared_steps,
+        compared_tables,
         findings,
         least_times,
         nccl_choices,
@@ -48,6 +49,7 @@ __all__ = [
     "collectives",
     "compared_sizes",
     "compared_steps",
+    "compared_tables",
     "decisions",
     "device_pairs",
     "exchanges",
@@ -83,6 +85,7 @@ _HOMES = {
     "compared": (
         "compared_sizes",
         "compared_steps",
+        "compared_tables",
         "findings",
         "least_times",
         "nccl_choices",

@@ -50,6 +50,7 @@ _FRAMES: Final[Mapping[type, Mapping[str, Callable[[Any], pd.DataFrame]]]] = {
     Schedule: {"transfers": compared.transfers},
     Comparison: {
         "compared_sizes": compared.compared_sizes,
+        "compared_tables": compared.compared_tables,
         "compared_steps": compared.compared_steps,
         "step_buckets": compared.step_buckets,
     },

@@ -1,13 +1,14 @@
 """Comparisons, predictions, optima, checks and schedules as data frames."""
 
 from collections.abc import Mapping
+from typing import Any, Final
 
 import pandas as pd
 
 from topotune.frames.frame import frame
 from topotune.links.check import Check
 from topotune.plan.describe import params_in_words
-from topotune.results.comparison import Comparison
+from topotune.results.comparison import ComparedSize, Comparison
 from topotune.results.optimum import OptimumResult
 from topotune.schedule.model import REDUCE, Schedule
 from topotune.simulate.document import Prediction
@@ -15,19 +16,32 @@ from topotune.step.timeline import Timeline
 
 
 def compared_sizes(comparison: Comparison) -> pd.DataFrame:
-    """One row a message size; ``ratio`` is default / plan."""
+    """One row a message size of the allreduce over all ranks; ``ratio`` is default / plan."""
+    return frame(_SIZE_COLUMNS, map(_of_size, comparison.sizes))
+
+
+def compared_tables(comparison: Comparison) -> pd.DataFrame:
+    """One row for each message size of each other collective and group; ``num_ranks`` is of one group."""
     return frame(
+        ("collective", "group", "num_ranks", *_SIZE_COLUMNS),
         (
-            "message_bytes", "default_median_s", "plan_median_s", "ratio", "ratio_low", "ratio_high",
-            "num_samples", "verdict", "algorithm",
+            (table.collective, table.group, table.num_ranks, *_of_size(one))
+            for table in comparison.tables
+            for one in table.sizes
         ),
-        (
-            (
-                one.message_bytes, one.default_median_s, one.plan_median_s, one.ratio, *one.ratio_ci,
-                one.num_samples, one.verdict, one.algorithm,
-            )
-            for one in comparison.sizes
-        ),
+    )
+
+
+_SIZE_COLUMNS: Final = (
+    "message_bytes", "default_median_s", "plan_median_s", "ratio", "ratio_low", "ratio_high",
+    "num_samples", "verdict", "algorithm",
+)  # fmt: skip
+
+
+def _of_size(one: ComparedSize) -> tuple[Any, ...]:
+    return (
+        one.message_bytes, one.default_median_s, one.plan_median_s, one.ratio, *one.ratio_ci,
+        one.num_samples, one.verdict, one.algorithm,
     )  # fmt: skip
 
 

@@ -1,6 +1,8 @@
 """Result files → the report's sections, in the order in which a reader asks: is it well, what is won, how."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pandas as pd
@@ -17,7 +19,7 @@ from topotune.report.pictures.tuning import ratios_chart, trials_chart
 from topotune.report.tables import Names, table_of, tables_of
 from topotune.report.training import compared_step, gradients_section, plan_step, step_sections
 from topotune.report.words import certificate_in_words, conditions_in_words, gains_in_words, plan_commands
-from topotune.results.comparison import Comparison
+from topotune.results.comparison import ComparedSize, Comparison
 from topotune.results.optimum import OptimumResult
 from topotune.results.reading import Result, ResultFile
 from topotune.results.tuning import TuningRun
@@ -230,23 +232,38 @@ def _schedule(file: ResultFile, schedule: Schedule, prefix: str) -> Section:
 
 
 def _comparison(file: ResultFile, comparison: Comparison, prefix: str) -> Section:
-    counts = {verdict: 0 for verdict in ("faster", "same", "slower")}
-    for one in comparison.sizes:
-        counts[one.verdict] += 1
     said, pictures = compared_step(comparison)
+    counted = [
+        f"Of {_counted(comparison.sizes)}; all intervals hold together with "
+        f"{100 * comparison.confidence:g} % confidence."
+    ]
+    charts: list[Chart] = []
+    for table in comparison.tables:
+        name = (
+            f"{table.collective}, {table.group} ({table.num_ranks} ranks{' each' * (table.group != 'world')})"
+        )
+        counted.append(f"{name}: of {_counted(table.sizes)}.")
+        if table.sizes and len(charts) < _MAX_TABLE_CHARTS:
+            charts += [
+                replace(chart, title=f"{name}: {chart.title[0].lower()}{chart.title[1:]}")
+                for chart in _charts(drawn.table_curves(table, file.name), ())
+            ]
     return Section(
         title="The plan against the default",
         source=file.path,
         facts=(("plan", comparison.plan), ("ranks", str(comparison.num_ranks))),
-        paragraphs=(
-            f"Of {len(comparison.sizes)} sizes the plan is faster at {counts['faster']}, slower at "
-            f"{counts['slower']}, and no difference was shown at {counts['same']}; all intervals hold "
-            f"together with {100 * comparison.confidence:g} % confidence.",
-            *said,
-        ),
-        pictures=pictures,
+        paragraphs=(*counted, *said),
+        pictures=(*charts, *pictures),
         tables=tables_of(file, prefix),
         warnings=comparison.warnings,
+    )
+
+
+def _counted(sizes: Sequence[ComparedSize]) -> str:
+    counts = Counter(one.verdict for one in sizes)
+    return (
+        f"{len(sizes)} size{'s' * (len(sizes) != 1)} the plan is faster at {counts['faster']}, slower at "
+        f"{counts['slower']}, and no difference was shown at {counts['same']}"
     )
 
 
@@ -286,6 +303,8 @@ def _optimum(file: ResultFile, result: OptimumResult, prefix: str) -> Section:
 
 
 _MAX_REMARKS: Final = 200
+_MAX_TABLE_CHARTS: Final = 24
+"""Of a comparison's other collectives and groups; what has no picture stands in the table."""
 _MAX_RANK_COUNTS: Final = 12
 _CURVES: Final = 3
 _STEPS: Final = 4

@@ -33,6 +33,7 @@ TITLES: Final[Mapping[str, str]] = {
     "verdicts": "Verdicts of the search",
     "transfers": "Transfers",
     "compared_sizes": "Compared sizes",
+    "compared_tables": "Compared sizes of other collectives and groups",
     "compared_steps": "The compared training step",
     "step_buckets": "Buckets of the step, by the model",
     "gradients": "Gradients",

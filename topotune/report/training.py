@@ -7,7 +7,7 @@ from typing import Final
 from topotune import frames
 from topotune.plan.model import Plan
 from topotune.report.content import Chart, Section
-from topotune.report.pictures.steps import Way, in_words, ready_chart, step_chart
+from topotune.report.pictures.steps import Way, in_words, ready_chart, step_chart, where_from
 from topotune.report.step import describe_buckets
 from topotune.report.tables import TITLES, Names, table_of, tables_of
 from topotune.results.comparison import Comparison
@@ -48,7 +48,9 @@ def compared_step(comparison: Comparison) -> tuple[tuple[str, ...], tuple[Chart,
         )
         if timeline is not None
     ]
-    return (*said, *map(in_words, ways)), (step_chart(ways),) if ways else ()
+    if not ways:
+        return tuple(said), ()
+    return (*said, *map(in_words, ways), where_from(ways)), (step_chart(ways),)
 
 
 def gradients_section(file: ResultFile, gradients: Gradients, prefix: str) -> Section:
@@ -106,7 +108,7 @@ def _step(plan: Plan, gradients: Gradients, curves: tuple[Curve, Curve], source:
     return Section(
         title="The training step",
         source=source,
-        paragraphs=(*said, *map(in_words, ways)),
+        paragraphs=(*said, *map(in_words, ways), where_from(ways)),
         pictures=(step_chart(ways),),
         tables=(table_of(f"{prefix}_step_buckets", TITLES["step_buckets"], buckets),),
     )

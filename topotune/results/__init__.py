@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from topotune.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from topotune.results.comparison import ComparedSize, ComparedStep, Comparison
+    from topotune.results.comparison import ComparedSize, ComparedStep, ComparedTable, Comparison
     from topotune.results.decisions import Decision, decisions_of
     from topotune.results.optimum import LeastTime, OptimumResult
     from topotune.results.reading import KINDS, Result, ResultFile, read_result
@@ -21,6 +21,7 @@ __all__ = [
     "Arm",
     "ComparedSize",
     "ComparedStep",
+    "ComparedTable",
     "Comparison",
     "Decision",
     "LeastTime",
@@ -41,6 +42,7 @@ __getattr__ = lazy_attributes(
         "Arm": "topotune.results.tuning",
         "ComparedSize": "topotune.results.comparison",
         "ComparedStep": "topotune.results.comparison",
+        "ComparedTable": "topotune.results.comparison",
         "Comparison": "topotune.results.comparison",
         "Decision": "topotune.results.decisions",
         "decisions_of": "topotune.results.decisions",

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from topotune.documents import Value, document_of
+from topotune.plan.model import COLLECTIVES
+from topotune.plan.rules import MAX_GROUPS
 from topotune.results.fields import maybe, needed, seconds, warnings_of, words
 from topotune.step.gradients import MAX_GRADIENT_BYTES, MAX_GRADIENTS
 from topotune.step.timeline import Timeline
@@ -12,6 +14,7 @@ from topotune.units import MAX_MESSAGE_BYTES
 SCHEMA: Final = "topotune/comparison"
 SCHEMA_VERSION: Final = 1
 _MAX_ROWS: Final = 10_000
+_MAX_TABLES: Final = MAX_GROUPS * len(COLLECTIVES)
 _MAX_RATIO: Final = 1e9
 _VERDICTS: Final = ("faster", "slower", "same")
 
@@ -38,6 +41,23 @@ class ComparedSize:
     num_samples: int
     verdict: str
     algorithm: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparedTable:
+    """Another collective, or the groups of a job's mesh, under the plan against the default.
+
+    Attributes:
+        collective: ``allreduce``, ``reduce_scatter`` or ``allgather``.
+        group: its name; ``world`` for all ranks.
+        num_ranks: of one such group.
+        sizes: ascending.
+    """
+
+    collective: str
+    group: str
+    num_ranks: int
+    sizes: tuple[ComparedSize, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,8 +99,9 @@ class Comparison:
     Attributes:
         plan: where the plan came from.
         num_ranks: of the group.
-        confidence: of the intervals of all sizes together (0.95).
-        sizes: ascending.
+        confidence: of the intervals of all sizes of a table together (0.95).
+        sizes: of the allreduce over all ranks, ascending.
+        tables: of other collectives and of groups.
         step: of training; None where none was compared.
         warnings: one line each.
     """
@@ -89,6 +110,7 @@ class Comparison:
     num_ranks: int
     confidence: float
     sizes: tuple[ComparedSize, ...]
+    tables: tuple[ComparedTable, ...] = ()
     step: ComparedStep | None = None
     warnings: tuple[str, ...] = ()
 
@@ -100,15 +122,32 @@ def comparison_of(value: Value) -> Comparison:
         InputFileError: no comparison, a newer version, or a value missing or out of bounds.
     """
     document = document_of(value, SCHEMA, SCHEMA_VERSION)
-    sizes = [_size(row) for row in needed(document, "rows").items(_MAX_ROWS, what="rows")]
     return Comparison(
         plan=needed(document, "plan").text(),
         num_ranks=needed(document, "num_ranks").integer(1, 2**31),
         confidence=maybe(document, "confidence", lambda one: one.number(0, 1)) or 0.95,
-        sizes=tuple(sorted(sizes, key=lambda size: size.message_bytes)),
+        sizes=_sizes(needed(document, "rows")),
+        tables=maybe(document, "tables", _tables) or (),
         step=maybe(document, "step", _step),
         warnings=warnings_of(document),
     )
+
+
+def _tables(listed: Value) -> tuple[ComparedTable, ...]:
+    return tuple(
+        ComparedTable(
+            collective=needed(one, "collective").text(one_of=COLLECTIVES),
+            group=needed(one, "group").text(),
+            num_ranks=needed(one, "num_ranks").integer(1, 2**31),
+            sizes=_sizes(needed(one, "rows")),
+        )
+        for one in listed.items(_MAX_TABLES, what="tables")
+    )
+
+
+def _sizes(rows: Value) -> tuple[ComparedSize, ...]:
+    sizes = [_size(row) for row in rows.items(_MAX_ROWS, what="rows")]
+    return tuple(sorted(sizes, key=lambda size: size.message_bytes))
 
 
 def _size(row: Value) -> ComparedSize:

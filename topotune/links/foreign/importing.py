@@ -12,7 +12,7 @@ from topotune.links.foreign.catalog import READERS, reader_named, recognised
 from topotune.links.foreign.reading import FigureReader, FigureReading
 from topotune.links.measurement import Measurement, is_of_a_link
 from topotune.topology.formats.capture import HEAD, Capture, clean_capture, read_capture
-from topotune.topology.formats.importing import node_and_path
+from topotune.topology.formats.importing import how_it_was_read, node_and_path
 from topotune.topology.formats.tagged_lines import untagged
 
 MAX_FILES: Final = 1_000
@@ -118,6 +118,7 @@ def _readings(capture: Capture, format_name: str | None) -> list[FigureReading]:
         try:
             found.append(reader.read(capture.text, capture.source))
         except InputFileError as refusal:
+            refusal.hint = refusal.hint or how_it_was_read(reader.name, reader.what)
             refusals.append(refusal)
     if not found:
         raise refusals[0]

@@ -23,7 +23,7 @@ from topotune.report.pictures.axes import (
     seconds_axis,
     size_axis,
 )
-from topotune.results.comparison import Comparison
+from topotune.results.comparison import ComparedSize, ComparedTable, Comparison
 from topotune.results.optimum import OptimumResult
 from topotune.results.tuning import TuningRun
 from topotune.simulate.document import Predicted, Prediction
@@ -159,17 +159,34 @@ def tuning_curves(run: TuningRun, source: str) -> list[Curve]:
 
 
 def comparison_curves(comparison: Comparison, source: str) -> list[Curve]:
-    """The default and the plan, with the interval of their ratio on the plan's side."""
+    """The default and the plan for the allreduce over all ranks."""
+    return _compared(comparison.sizes, source, comparison.num_ranks, "allreduce")
+
+
+def table_curves(table: ComparedTable, source: str) -> list[Curve]:
+    """The default and the plan for another collective, or for the groups of a mesh."""
+    return _compared(table.sizes, source, table.num_ranks, table.collective)
+
+
+def _compared(sizes: Sequence[ComparedSize], source: str, num_ranks: int, collective: str) -> list[Curve]:
+    """With the interval of their ratio on the plan's side."""
     default, planned = [], []
-    for one in comparison.sizes:
+    for one in sizes:
         low, high = one.ratio_ci
         interval_s = (one.default_median_s / high, one.default_median_s / low) if low > 0 else None
         default.append(Point(one.message_bytes, one.default_median_s))
         planned.append(Point(one.message_bytes, one.plan_median_s, interval_s))
-    num_ranks = comparison.num_ranks
+    roles: tuple[tuple[Role, list[Point]], ...] = (("default", default), ("plan", planned))
     return [
-        Curve(name="default", source=source, role="default", num_ranks=num_ranks, points=tuple(default)),
-        Curve(name="plan", source=source, role="plan", num_ranks=num_ranks, points=tuple(planned)),
+        Curve(
+            name=role,
+            source=source,
+            role=role,
+            num_ranks=num_ranks,
+            points=tuple(points),
+            collective=collective,
+        )
+        for role, points in roles
     ]
 
 

@@ -86,30 +86,31 @@ def step_chart(ways: Sequence[Way]) -> Chart:
                 "marker": {"symbol": "line-ns", "size": 26, "line": {"width": 3, "color": NEUTRAL}},
             }
         )
-    figure = {
-        "data": data,
-        "layout": layout(
-            barmode="overlay",
-            xaxis={
-                "title": {"text": "seconds since the backward began"},
-                "rangemode": "tozero",
-                "zeroline": False,
-                "automargin": True,
-            },
-            yaxis={
-                "categoryorder": "array",
-                "categoryarray": lines,
-                "autorange": "reversed",
-                "showgrid": False,
-                "automargin": True,
-            },
-        ),
+    drawn = layout(
+        barmode="overlay",
+        xaxis={
+            "title": {"text": "seconds since the backward began"},
+            "rangemode": "tozero",
+            "zeroline": False,
+            "automargin": True,
+        },
+        yaxis={
+            "categoryorder": "array",
+            "categoryarray": lines,
+            "autorange": "reversed",
+            "showgrid": False,
+            "automargin": True,
+        },
+    )
+    drawn["legend"]["title"] = {
+        "text": "bars: the model; mark: measured" if measured else "bars: the model",
+        "side": "top",  # to the left it would push the entries out of a narrow screen
     }
     return Chart(
         title="Buckets beside the backward, by the model",
-        figure=figure,
-        alt="; ".join(in_words(way) for way in ways),
-        height_px=200 + 80 * len(ways),
+        figure={"data": data, "layout": drawn},
+        alt="; ".join((*(in_words(way) for way in ways), where_from(ways))),
+        height_px=220 + 80 * len(ways),
     )
 
 
@@ -124,6 +125,17 @@ def in_words(way: Way) -> str:
         f"{format_seconds(line.step_s)}"
         + (f" (measured {format_seconds(way.measured_s)})" if way.measured_s is not None else "")
     )
+
+
+def where_from(ways: Sequence[Way]) -> str:
+    """What of a step's picture was measured, and what follows from it."""
+    bars = (
+        "The bars are the model's: each bucket's time follows from measured times of single calls, none was "
+        "timed inside a step"
+    )
+    if any(way.measured_s is not None for way in ways):
+        return f"{bars}; the mark is the step that was measured."
+    return f"{bars}; no step was measured here."
 
 
 def ready_chart(gradients: Gradients) -> Chart:

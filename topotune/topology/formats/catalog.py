@@ -90,7 +90,9 @@ def recognised(capture: Capture) -> tuple[Reader, ...]:
         raise InputFileError(
             capture.source,
             "is in no format that topotune reads",
-            hint=f"--format forces one of: {_names()}",
+            hint="it looks like a document of topotune's own: topotune show takes it, or says what does"
+            if capture.head.lstrip().startswith("{") and '"topotune/' in capture.head
+            else f"--format forces one of: {_names()}",
         )
     return found
 

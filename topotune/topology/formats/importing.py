@@ -137,6 +137,7 @@ def read_capture_parts(capture: Capture, node: str | None, readers: Sequence[Rea
         try:
             reading = fitting(reader.read(capture.text, capture.source))
         except InputFileError as refusal:
+            refusal.hint = refusal.hint or how_it_was_read(reader.name, reader.what)
             refusals.append(refusal)
         else:
             parts.append(Part(capture.source, node, reader.name, reading))
@@ -146,6 +147,16 @@ def read_capture_parts(capture: Capture, node: str | None, readers: Sequence[Rea
     first = parts[0]
     parts[0] = replace(first, reading=replace(first.reading, warnings=(*more, *first.reading.warnings)))
     return parts
+
+
+def how_it_was_read(name: str, what: str) -> str:
+    """For a hint: what a text was taken for, and what to do where it is none, or none that is whole.
+
+    Args:
+        name: of the format.
+        what: it is, in a few words.
+    """
+    return f"it was read as {name} ({what}); capture it anew and whole, or say what it is by --format"
 
 
 def node_and_path(file: str) -> tuple[str | None, str]:
