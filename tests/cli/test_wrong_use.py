@@ -19,6 +19,21 @@ from topotune.cli.app import INTERRUPTED
         ("record --steps 0 -- true", "--steps 0: is less than 1", "topotune record --help"),
         ("tune more", "Got unexpected extra argument(s) (more)", "topotune tune --help"),
         ("compare", "Missing argument 'PLAN'", "topotune compare --help"),
+        (
+            "lab --down --keep",
+            "lab --down removes every lab whose owner is gone, and takes no --keep",
+            "topotune lab --down",
+        ),
+        (
+            "lab 2x4 --down",
+            "lab --down removes every lab whose owner is gone, and takes no profile",
+            "topotune lab --down",
+        ),
+        (
+            "lab --once",
+            "lab --once: no profile and no command were given",
+            "topotune lab --once 2x4 -- hostname; `topotune lab` lists the profiles",
+        ),
         ("prob", "No such command 'prob'. Did you mean 'probe'?", "topotune alone says what there is"),
         ("tune --budget 8000h", "'8000h' is more than 7 days", "write 60s, 2m, 1.5h"),
         ("schema plam", "'plam': no such kind of document", "did you mean plan?"),

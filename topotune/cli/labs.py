@@ -43,6 +43,18 @@ def lab(
     """
     from topotune import lab as labs
 
+    flags = {"--once": once, "--keep": keep, "--no-latency": no_latency}
+    flag = next((name for name, is_given in flags.items() if is_given), None)
+    if down and (flag or profile is not None):
+        raise UsageError(
+            f"lab --down removes every lab whose owner is gone, and takes no {flag or 'profile'}",
+            hint="topotune lab --down",
+        )
+    if flag and profile is None:
+        raise UsageError(
+            f"lab {flag}: no profile and no command were given",
+            hint=f"topotune lab {flag} 2x4 -- hostname; `topotune lab` lists the profiles",
+        )
     if down:
         removed = labs.down()
         document: dict[str, Any] = {

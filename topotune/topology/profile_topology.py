@@ -95,7 +95,7 @@ def machine_network(profile: MachineProfile, num_nodes: int | None = None) -> To
 def _checked(profile: MachineProfile, num_nodes: int | None) -> int:
     count = profile.num_nodes if num_nodes is None else num_nodes
     if not 1 <= count <= MAX_NODES:
-        raise UsageError(f"{count} nodes: there can be 1 to {MAX_NODES}")
+        raise UsageError(f"{count} nodes: there can be 1 to {MAX_NODES}", hint="--nodes says how many")
     per_node = 3 * (profile.num_gpus + profile.num_nics) + 2 * (profile.layout.num_numa or 1) + 64
     if count * per_node > MAX_VERTICES:
         raise UsageError(f"{count} nodes {profile.name} are more than {MAX_VERTICES} vertices")

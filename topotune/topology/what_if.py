@@ -125,7 +125,7 @@ def with_nodes(topology: Topology, num_nodes: int) -> Topology:
         UsageError: several nodes, a NIC without a known line rate, or too many vertices.
     """
     if not 1 <= num_nodes <= MAX_NODES:
-        raise UsageError(f"{num_nodes} nodes: there can be 1 to {MAX_NODES}")
+        raise UsageError(f"{num_nodes} nodes: there can be 1 to {MAX_NODES}", hint="--nodes says how many")
     nodes = _nodes(topology)
     if len(nodes) != 1:
         raise UsageError(
