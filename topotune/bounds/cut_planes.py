@@ -35,6 +35,9 @@ MAX_ROUNDS: Final = 60
 MAX_WORK: Final = 40_000
 """Hosts that are unlike times links: beyond, it all takes longer than seconds."""
 
+MAX_KINDS: Final = 2_000
+"""Links that are unlike: rows are as long as twice that."""
+
 _BROKEN: Final = 1e-7
 """Share of the rate by which a set must fall short to be added."""
 
@@ -69,17 +72,22 @@ def allreduce_by_cuts(
         max_rounds: solutions that are looked at.
 
     Returns:
-        None where the graph is too large.
+        None where the graph is too large, or the solver finds nothing.
     """
-    programme = _Programme(graph, alike, adding)
-    if len(programme.sinks) * len(graph.capacities) > MAX_WORK:
+    if len(alike.unlike(graph.hosts)) * len(graph.capacities) > MAX_WORK:
         return None
-    algbw = 0.0
+    if len(set(alike.arcs.values())) > MAX_KINDS:
+        return None
+    programme = _Programme(graph, alike, adding)
+    algbw: float | None = None
     for _ in range(max_rounds):
-        algbw, x, parts = programme.solve()
+        solved = programme.solve()
+        if solved is None:
+            break
+        algbw, x, parts = solved
         if not programme.add_broken(x, parts):
             return CutPlanes(algbw_bytes_per_s=algbw, is_optimum=True)
-    return CutPlanes(algbw_bytes_per_s=algbw, is_optimum=False)
+    return None if algbw is None else CutPlanes(algbw_bytes_per_s=algbw, is_optimum=False)
 
 
 class _Programme:
@@ -100,7 +108,9 @@ class _Programme:
         self._tail = np.array([self._vertices[tail] for tail, _ in arcs])
         self._head = np.array([self._vertices[head] for _, head in arcs])
         self._link_kind = np.array([link_kinds[alike.arcs[arc]] for arc in arcs])
-        self._scale = float(max(graph.capacities.values()))
+        # By links without a limit, far beyond all others, these would be within the solver's tolerance.
+        limited = [rate for arc, rate in graph.capacities.items() if arc not in graph.unlimited]
+        self._scale = float(max(limited or graph.capacities.values()))
         self._capacity = np.zeros(self._num_links)
         for arc, capacity in graph.capacities.items():
             self._capacity[link_kinds[alike.arcs[arc]]] = capacity / self._scale
@@ -156,8 +166,11 @@ class _Programme:
         row[self._of_part(part)] = -np.bincount(self._link_kind[crossing], minlength=self._num_links)
         self._rows.setdefault(row.tobytes(), row)
 
-    def solve(self) -> tuple[float, FloatArray, FloatArray]:
-        """The rate in bytes/s; what each kind of vertex roots, and both parts of its links, scaled."""
+    def solve(self) -> tuple[float, FloatArray, FloatArray] | None:
+        """The rate in bytes/s; what each kind of vertex roots, and both parts of its links, scaled.
+
+        None where the solver gives up.
+        """
         num_columns = self._num_columns
         shared = np.zeros((self._num_links, num_columns))
         at = np.arange(self._num_links)
@@ -173,7 +186,8 @@ class _Programme:
             b_eq=np.zeros(len(self._balance)) if len(self._balance) else None,
             method="highs",
         )
-        assert solution.status == 0, solution.message
+        if solution.status != 0 or solution.fun >= 0:
+            return None
         found = np.maximum(solution.x, 0.0)
         parts = found[self._num_roots :].reshape(2, self._num_links)
         return -float(solution.fun) * self._scale, found[: self._num_roots], parts

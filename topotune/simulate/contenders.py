@@ -123,7 +123,7 @@ def contenders(
             found = True
             yield contender
     if network.servers and algorithm in (None, "dedicated_servers"):
-        for contender in _dedicated(network, served):
+        for contender in _dedicated(network, served, is_asked=algorithm is not None):
             found = True
             yield contender
     if not found:
@@ -226,14 +226,20 @@ def _servers(graph: CapacityGraph | None) -> Iterator[tuple[str, Params]]:
             yield "parameter_server", {**params, "pieces": pieces}
 
 
-def _dedicated(network: Network, served: tuple[CapacityGraph, Sequence[str]] | None) -> Iterator[Contender]:
+def _dedicated(
+    network: Network, served: tuple[CapacityGraph, Sequence[str]] | None, *, is_asked: bool
+) -> Iterator[Contender]:
     num_owners, num_servers = network.num_ranks, len(network.servers)
     shares = None if served is None else dedicated_shares(*served)
     nodes = _nodes(network)
     size = max(map(len, nodes))
     serving = num_servers * size if shares is None else sum(share > 0 for share in shares)
+    if num_owners + num_servers > MAX_WRITTEN_RANKS:
+        return
     for pieces in FOREST_PIECES:
-        if pieces > 1 and 2 * num_owners * serving * pieces > MOST_TRANSFERS:
+        if 2 * num_owners * serving * pieces > (
+            MAX_TRANSFERS if is_asked and pieces == 1 else MOST_TRANSFERS
+        ):
             continue
         if size > 1:
             schedule = dedicated_servers_of_nodes(nodes, num_servers, pieces=pieces)
