@@ -127,7 +127,10 @@ def contenders(
             found = True
             yield contender
     if not found:
-        raise UsageError(f"--algorithm {algorithm}: does not fit {network.num_ranks} ranks as they lie")
+        raise UsageError(
+            f"--algorithm {algorithm}: does not fit {network.num_ranks} ranks as they lie",
+            hint="--servers N puts machines beside them" if algorithm == "dedicated_servers" else None,
+        )
 
 
 def contender_of(schedule: Schedule, network: Network) -> Contender:
