@@ -116,9 +116,9 @@ class _Programme:
             self._capacity[link_kinds[alike.arcs[arc]]] = capacity / self._scale
         self._balance = self._balanced(graph, alike.vertices, adding)
         self._rows: dict[bytes, FloatArray] = {}
-        for vertex in alike.unlike(adding):
+        for helper in alike.unlike(adding):
             for part in (0, 1):
-                self._add_fan(self._vertices[vertex], kinds[vertex], part, len(graph.hosts))
+                self._add_fan(self._vertices[helper], kinds[helper], part, len(graph.hosts))
         for vertex in self.sinks:
             alone = np.arange(len(self._vertices)) == vertex
             for part in (0, 1):

@@ -77,11 +77,11 @@ def in_network_bound(graph: CapacityGraph, reducing: Set[str]) -> Bound | NoBoun
     facts = [
         Bound(s_per_byte=1.0 / capacity, text=crossing_in_words(graph, side), cut=smaller_side(graph, side))
     ]
-    alike = likeness(graph, reducing)
-    for switch in alike.unlike(set(graph.vertices) - graph.hosts - reducing):
+    like = likeness(graph, reducing)
+    for switch in like.unlike(set(graph.vertices) - graph.hosts - reducing):
         facts += together(graph, parts_around(graph, switch, reducing))
     best = max(facts, key=lambda fact: fact.s_per_byte)
-    found = allreduce_by_cuts(graph, alike, adding=reducing)
+    found = allreduce_by_cuts(graph, like, adding=reducing)
     if found is None:
         return best
     s_per_byte = 1.0 / found.algbw_bytes_per_s
