@@ -2,7 +2,7 @@
 
     python benchmarks/bounds.py [--csv FILE] [--exact]
 
-``--exact`` adds the forest of two MI250 nodes with as many trees as the optimum needs, which takes a minute.
+``--exact`` adds the forest of two MI250 nodes with as many trees as the optimum needs.
 """
 
 import argparse

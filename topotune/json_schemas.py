@@ -37,6 +37,7 @@ class ScheduleDocument:
         chunk: what is sent.
         op: 0: the receiver replaces its chunk; 1: it combines it with its own.
         params: what the generator was given.
+        servers: ranks that add for the others, own no part and need no result.
     """
 
     algorithm: str
@@ -49,6 +50,7 @@ class ScheduleDocument:
     chunk: list[int]
     op: list[Literal[0, 1]]
     params: dict[str, Any] = field(default_factory=dict)
+    servers: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,6 +56,13 @@ def test_optimum_of_known_machines_needs_no_file(tmp_path):
     assert json.loads(done.stdout)["allgather"]["algbw_bytes_per_s"] == pytest.approx(346.67e9, rel=1e-4)
 
 
+def test_servers_that_only_add_stand_beside_the_optimum_without(tmp_path):
+    done = topotune("optimum", "--profile", "dgx-h100", "--nodes", "4", "--servers", "2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "allreduce, servers adding" in done.stdout
+    assert "2 servers that only add" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -142,3 +142,30 @@ def test_what_cannot_be_simulated_is_refused_with_the_reason(tmp_path, arguments
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")
     assert says in done.stderr
+
+
+def test_servers_that_only_add_are_emitted_and_read_back(tmp_path):
+    cluster = (
+        "simulate",
+        "--profile",
+        "dgx-h100",
+        "--nodes",
+        "2",
+        "--servers",
+        "2",
+        "--sizes",
+        "1G",
+        "--json",
+    )
+    done = topotune(*cluster, "--algorithm", "dedicated_servers", "--emit", "served.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (size,) = json.loads(done.stdout)["sizes"]
+    assert json.loads((tmp_path / "served.json").read_text())["servers"] == [16, 17]
+    again = topotune(*cluster, "--schedule", "served.json", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    (read,) = json.loads(again.stdout)["sizes"][0]["predictions"]
+    assert read["time_s"] == pytest.approx(size["predictions"][0]["time_s"])
+    assert 80 < read["percent_of_optimum"] <= 100
+    alone = topotune(*cluster[:5], "--schedule", "served.json", cwd=tmp_path)
+    assert alone.returncode == 2
+    assert "16 ranks and 2 servers, the network has 16 ranks" in alone.stderr

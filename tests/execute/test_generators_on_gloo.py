@@ -11,6 +11,7 @@ from topotune.execute import Communicator
 from topotune.execute.executable import ScheduleExecutable
 from topotune.plan.algorithms import SCHEDULE_ALGORITHMS
 from topotune.schedule import build
+from topotune.schedule.parameter_server import dedicated_servers, dedicated_servers_of_nodes
 
 pytestmark = pytest.mark.gloo
 
@@ -51,6 +52,39 @@ def run_all(rank, num_ranks, store):
             equal[f"{name} {params}: {num_elements}"] = torch.equal(ours, theirs)
     dist.destroy_process_group()
     return equal
+
+
+def serve_all(rank, num_ranks, store):
+    """The last two only serve; the others' sum is held against an allreduce of theirs alone."""
+    dist.init_process_group("gloo")
+    owners = num_ranks - 2
+    training = dist.new_group(list(range(owners)))
+    communicator = Communicator(store, rank, num_ranks, name="served", timeout=timedelta(seconds=100))
+    equal = {}
+    for schedule in (
+        dedicated_servers(owners, 2),
+        dedicated_servers(owners, 2, shares=[1, *[0] * (owners - 1), 2, 3], pieces=3),
+        dedicated_servers_of_nodes([[0, 1], [*range(2, owners)]], 2, pieces=2),
+    ):
+        executable = ScheduleExecutable(schedule, communicator)
+        for num_elements, op in ((1, dist.ReduceOp.SUM), (1001, dist.ReduceOp.AVG)):
+            generator = torch.Generator().manual_seed(num_elements)
+            parts = torch.randint(-1000, 1000, (num_ranks, num_elements), generator=generator).float()
+            ours, theirs = parts[rank].clone(), parts[rank].clone()
+            executable.allreduce_(ours, op)
+            if rank < owners:
+                dist.all_reduce(theirs, op, group=training)
+                equal[f"{schedule.params}: {num_elements}"] = torch.equal(ours, theirs)
+    dist.destroy_process_group()
+    return equal
+
+
+@pytest.mark.slow
+def test_servers_beside_the_ranks_give_them_what_gloo_gives():
+    found = gloo_world.run_world(6, serve_all, timeout_s=120)
+    assert [len(equal) for equal in found] == [6] * 4 + [0] * 2
+    for equal in found:
+        assert all(equal.values()), [case for case, is_equal in equal.items() if not is_equal]
 
 
 def test_every_generator_is_run():

@@ -29,6 +29,14 @@ def busbw(topology):
     return optima(graph_from_topology(topology)).allreduce.busbw_bytes_per_s / GB
 
 
+def test_a_dot_serves_for_the_slash_behind_a_node():
+    whole = with_nodes(box(), 2)
+    assert with_rate(whole, "n1.nic0=half").links == with_rate(whole, "n1/nic0=half").links
+    assert without(whole, "n1.nic0:fabric").links == without(whole, "n1/nic0:fabric").links
+    with pytest.raises(UsageError, match=r"there is no vertex 'n1\.nic9'"):
+        without(whole, "n1.nic9")
+
+
 def test_nodes_are_copies_joined_by_their_nics():
     two = with_nodes(box(), 2)
     assert [vertex.id for vertex in two.vertices if vertex.kind == "nic"] == ["n0/nic0", "n1/nic0"]

@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import gcd
 
-from topotune.bounds.bound import MAX_LP_HOSTS, NoBound, graph_allreduce_bound
+from topotune.bounds.bound import NoBound, graph_allreduce_bound
 from topotune.bounds.forest import Forest, Network, Tree, carries, over_ranks, spanning_forest
 from topotune.bounds.graph import CapacityGraph
 from topotune.bounds.lp import AllreduceOptimum, allreduce_lp
 
 _TREES_PER_RANK = (1, 2, 3, 4, 6, 8)
 _RESOLUTIONS = (12, 24, 60, 120, 240)  # trees: more of them fit the shares better, and cost more messages
+_MAX_LP_HOSTS = 24  # beyond, the linear programme that gives shares takes longer than a second
 _CLOSE = 0.99  # of the optimum: nothing finer is tried
 _MORE_TIME = (0, 1, 2, 4, 6, 9, 12, 16, 20, 25, 33, 50)  # per cent
 
@@ -95,7 +96,7 @@ def allreduce_forest(graph: CapacityGraph) -> AllreduceForest:
     if isinstance(bound, NoBound):
         raise ValueError(bound.reason)
     best = _equal_shares(graph, 1.0 / bound.s_per_byte)
-    if len(graph.hosts) > MAX_LP_HOSTS or best.algbw_bytes_per_s >= _CLOSE * best.optimum_algbw_bytes_per_s:
+    if len(graph.hosts) > _MAX_LP_HOSTS or best.algbw_bytes_per_s >= _CLOSE * best.optimum_algbw_bytes_per_s:
         return best
     optimum = allreduce_lp(graph, spread=True)
     for resolution in _RESOLUTIONS:

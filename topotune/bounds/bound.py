@@ -12,17 +12,17 @@ The bound is therefore loose for small messages, and never above what the networ
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from topotune.bounds.cut import allgather_bound, tightest_split
+from topotune.bounds.cut_planes import allreduce_by_cuts
 from topotune.bounds.graph import Arc, CapacityGraph, graph_from_links
-from topotune.bounds.lp import allreduce_lp
 from topotune.bounds.star import star_bound
+from topotune.bounds.symmetry import likeness
 from topotune.links.model import LinkModel
 from topotune.units import format_bit_rate
 
-MAX_LP_HOSTS = 24  # beyond, the linear programme takes longer than a second
 TIE = 1e-6  # relative: the linear programme's own accuracy
 
 
@@ -70,12 +70,11 @@ def allreduce_bound(model: LinkModel) -> Bound | NoBound:
     return graph_allreduce_bound(graph)
 
 
-def graph_allreduce_bound(graph: CapacityGraph, *, max_lp_hosts: int = MAX_LP_HOSTS) -> Bound | NoBound:
-    """The bound of allreduce on a capacity graph: exact on stars and on few hosts, else by cuts alone.
+def graph_allreduce_bound(graph: CapacityGraph) -> Bound | NoBound:
+    """The bound of allreduce on a capacity graph: exact but where a large one has hardly two hosts alike.
 
     Args:
         graph: what the network carries.
-        max_lp_hosts: beyond so many hosts the linear programme is left out.
 
     Raises:
         ValueError: some ranks cannot reach others.
@@ -94,46 +93,55 @@ def graph_allreduce_bound(graph: CapacityGraph, *, max_lp_hosts: int = MAX_LP_HO
         Bound(s_per_byte=1.0 / capacity, text=crossing_in_words(graph, side), cut=smaller_side(graph, side)),
         *together(graph, [frozenset({host}) for host in sorted(graph.hosts)]),
     ]
-    for switch in sorted(set(graph.vertices) - graph.hosts):
+    alike = likeness(graph)
+    for switch in alike.unlike(set(graph.vertices) - graph.hosts):
         facts += together(graph, parts_around(graph, switch))
     best = max(facts, key=lambda fact: fact.s_per_byte)
-    if len(graph.hosts) > max_lp_hosts:
+    found = allreduce_by_cuts(graph, alike)
+    if found is None:
         return best
-    s_per_byte = 1.0 / allreduce_lp(graph).algbw_bytes_per_s
+    s_per_byte = 1.0 / found.algbw_bytes_per_s
     if s_per_byte <= best.s_per_byte * (1 + TIE):
-        return replace(best, exact=True)
+        return replace(best, exact=found.is_optimum)
     allgather = allgather_bound(graph)
     if s_per_byte <= 2 * float(allgather.inverse_rate) / allgather.num_ranks * (1 + TIE):
         side = allgather.cut
         text, cut = crossing_in_words(graph, side), smaller_side(graph, side)
-        return Bound(s_per_byte=s_per_byte, text=text, cut=cut, exact=True)
-    return Bound(s_per_byte=s_per_byte, text="several links together, no single cut", cut=(), exact=True)
+    else:
+        text, cut = "several links together, no single cut", ()
+    return Bound(s_per_byte=s_per_byte, text=text, cut=cut, exact=found.is_optimum)
 
 
 def together(graph: CapacityGraph, parts: Sequence[frozenset[str]]) -> list[Bound]:
-    """What k >= 2 disjoint parts of the network with ranks in each must move together: 2(k-1) messages."""
+    """What k >= 2 disjoint parts of the network with ranks in each must move together: 2(k-1) messages.
+
+    Parts without ranks may be among them, where something adds in them: they can take some of it.
+    """
     facts: list[Bound] = []
-    if len(parts) < 2:
+    with_ranks = [part for part in parts if part & graph.hosts]
+    if len(with_ranks) < 2:
         return facts
+    part_of = {vertex: number for number, part in enumerate(parts) for vertex in part}
     for outwards in (True, False):
-        arcs = [
-            arc
-            for part in parts
-            for arc in graph.capacities
-            if (arc[0] in part) == outwards and (arc[1] in part) != outwards
-        ]
+        arcs = [arc for arc in graph.capacities if _crosses(part_of, arc if outwards else arc[::-1])]
         facts.append(
             Bound(
-                s_per_byte=2 * (len(parts) - 1) / sum(graph.capacities[arc] for arc in arcs),
-                text=_together_in_words(graph, arcs),
+                s_per_byte=2 * (len(with_ranks) - 1) / sum(graph.capacities[arc] for arc in arcs),
+                text=together_in_words(graph, arcs),
                 cut=tuple(sorted(vertex for part in parts for vertex in part & graph.hosts)),
             )
         )
     return facts
 
 
-def parts_around(graph: CapacityGraph, switch: str) -> list[frozenset[str]]:
-    """What falls apart without a switch, as far as there are ranks in it."""
+def _crosses(part_of: Mapping[str, int], arc: Arc) -> bool:
+    """Whether a link leaves the part that it begins in."""
+    begins = part_of.get(arc[0])
+    return begins is not None and begins != part_of.get(arc[1])
+
+
+def parts_around(graph: CapacityGraph, switch: str, adding: Set[str] = frozenset()) -> list[frozenset[str]]:
+    """What falls apart without a switch, as far as there are ranks in it, or vertices that add for them."""
     neighbours: dict[str, set[str]] = {vertex: set() for vertex in graph.vertices}
     for a, b in graph.capacities:
         if switch not in (a, b):
@@ -149,7 +157,7 @@ def parts_around(graph: CapacityGraph, switch: str) -> list[frozenset[str]]:
                 part.add(vertex)
                 ahead += neighbours[vertex]
         unseen -= part
-        if part & graph.hosts:
+        if part & (graph.hosts | adding):
             parts.append(frozenset(part))
     return parts
 
@@ -160,13 +168,14 @@ def smaller_side(graph: CapacityGraph, side: frozenset[str]) -> tuple[str, ...]:
     return min((tuple(sorted(vertices)) for vertices in sides), key=lambda names: (len(names), names))
 
 
-def star_center(graph: CapacityGraph) -> str | None:
-    """The one switch that every host is linked to both ways, and to nothing else."""
-    switches = set(graph.vertices) - graph.hosts
+def star_center(graph: CapacityGraph, servers: Set[str] = frozenset()) -> str | None:
+    """The one switch that every host, and every server, is linked to both ways, and to nothing else."""
+    ends = graph.hosts | servers
+    switches = set(graph.vertices) - ends
     if len(switches) != 1:
         return None
     (center,) = switches
-    arcs = {(host, center) for host in graph.hosts} | {(center, host) for host in graph.hosts}
+    arcs = {(end, center) for end in ends} | {(center, end) for end in ends}
     return center if arcs == set(graph.capacities) else None
 
 
@@ -181,7 +190,7 @@ def _bound_of_star(graph: CapacityGraph, center: str) -> Bound | NoBound:
         return NoBound(reason="no link has a known limit")
     arcs = sending if bound.sending else receiving
     if bound.slowest is None:
-        text, cut = _together_in_words(graph, arcs), tuple(hosts)
+        text, cut = together_in_words(graph, arcs), tuple(hosts)
     else:
         text, cut = arcs_in_words(graph, [arcs[bound.slowest]]), (hosts[bound.slowest],)
     alike = all(graph.capacities[arc] == graph.capacities[arc[::-1]] for arc in sending)
@@ -198,7 +207,7 @@ def crossing_in_words(graph: CapacityGraph, side: frozenset[str]) -> str:
     return arcs_in_words(graph, [arc for arc in graph.capacities if arc[0] in side and arc[1] not in side])
 
 
-def _together_in_words(graph: CapacityGraph, arcs: Sequence[Arc]) -> str:
+def together_in_words(graph: CapacityGraph, arcs: Sequence[Arc]) -> str:
     """Links that set a bound together: adapters, the hosts' own if they are alike, or others by name."""
     if in_words := _adapters_in_words(graph, arcs):
         return in_words

@@ -11,15 +11,11 @@ rank is N k (Edmonds). The time is then M/(N k) U, whatever the latencies. Four 
    many units as the flows allow become a direct arc (u, t): as many as the tightest cut that would lose by
    it has to spare, cuts with u and t on one side and w on the other. As much enters a switch as leaves it, so
    it can be emptied without loss (Bang-Jensen, Frank and Jackson). What ways the direct arcs take is kept.
-3. *Trees are packed* arc by arc. A batch is some trees alike so far: root, vertices R reached, how many. An
-   arc out of R joins as many of them as leaves room for all others: the minimum cut between its ends, in
-   the graph where each other unfinished batch must still get out of its R, less what those need. Where that
-   is fewer than the batch, the batch splits.
-4. Of arcs that may join, those from vertices close to the root are tried first: trees stay low.
+3. *Trees are packed* arc by arc (`topotune.bounds.tree_packing`).
+4. *Direct arcs become ways* through the network again.
 
-Source: Zhao et al., "ForestColl", arXiv 2402.06787, sections 4 and 5; Bérczi and Frank, "Packing
-arborescences", 2009, for the packing; Bang-Jensen, Frank, Jackson, "Preserving and increasing local
-edge-connectivity in mixed graphs", 1995.
+Source: Zhao et al., "ForestColl", arXiv 2402.06787, sections 4 and 5; Bang-Jensen, Frank, Jackson,
+"Preserving and increasing local edge-connectivity in mixed graphs", 1995.
 """
 
 from collections import Counter
@@ -30,9 +26,9 @@ from math import gcd
 
 from topotune.bounds.cut import allgather_bound
 from topotune.bounds.graph import CapacityGraph
-from topotune.bounds.maxflow import max_flow
+from topotune.bounds.maxflow import Arc, max_flow
+from topotune.bounds.tree_packing import pack
 
-Arc = tuple[int, int]
 Path = tuple[str, ...]
 MAX_TREES = 65536
 
@@ -300,7 +296,7 @@ def _trees(network: Network, wanted: Sequence[int]) -> tuple[Tree, ...]:
         _remove_switch(network, switch, wanted)
     return tuple(
         Tree(parents=tuple(batch.parents), multiplicity=batch.multiplicity)
-        for batch in sorted(_pack(network.capacities, wanted), key=lambda batch: (batch.root, batch.parents))
+        for batch in sorted(pack(network.capacities, wanted), key=lambda batch: (batch.root, batch.parents))
     )
 
 
@@ -417,98 +413,3 @@ def _spare(network: Network, way: tuple[int, int, int], most: int, wanted: Seque
             if amount <= 0:
                 return 0
     return amount
-
-
-@dataclass(kw_only=True)
-class _Batch:
-    """Trees alike so far. ``reached`` goes by ``depth``: the root first."""
-
-    root: int
-    multiplicity: int
-    parents: list[int]
-    depth: list[int]
-    reached: list[int]
-
-    def copy(self, multiplicity: int) -> "_Batch":
-        return _Batch(
-            root=self.root,
-            multiplicity=multiplicity,
-            parents=list(self.parents),
-            depth=list(self.depth),
-            reached=list(self.reached),
-        )
-
-
-def _pack(capacities: Mapping[Arc, int], wanted: Sequence[int]) -> list[_Batch]:
-    """Spanning trees out of each host within the capacities, which are known to carry them."""
-    room, num_hosts = dict(capacities), len(wanted)
-    waiting = [
-        _Batch(
-            root=host,
-            multiplicity=trees,
-            parents=[-1] * num_hosts,
-            depth=[0] * num_hosts,
-            reached=[host],
-        )
-        for host, trees in enumerate(wanted)
-        if trees > 0
-    ]
-    while True:
-        batch = min(
-            waiting, key=lambda batch: len(batch.reached)
-        )  # together, so that none is left with detours
-        if len(batch.reached) == num_hosts:
-            return waiting
-        tail, head, amount = _next_arc(batch, waiting, room, num_hosts)
-        if amount < batch.multiplicity:
-            waiting.append(batch.copy(batch.multiplicity - amount))
-            batch.multiplicity = amount
-        batch.parents[head] = tail
-        batch.reached.append(head)
-        batch.depth[head] = batch.depth[tail] + 1
-        batch.reached.sort(key=batch.depth.__getitem__)
-        room[tail, head] -= amount
-        if room[tail, head] == 0:
-            del room[tail, head]
-
-
-def _next_arc(
-    batch: _Batch, waiting: Sequence[_Batch], room: Mapping[Arc, int], num_hosts: int
-) -> tuple[int, int, int]:
-    """An arc that may join a batch, and how many of its trees."""
-    inside = set(batch.reached)
-    others = [other for other in waiting if other is not batch and len(other.reached) < num_hosts]
-    heads: dict[int, list[int]] = {}
-    for tail, head in room:
-        heads.setdefault(tail, []).append(head)
-    best: tuple[int, int, int] | None = None
-    for tail in batch.reached:
-        for head in sorted(
-            (head for head in heads.get(tail, ()) if head not in inside),
-            key=lambda head: (-room[tail, head], head),
-        ):
-            amount = min(batch.multiplicity, room[tail, head])
-            if best is not None and amount <= best[2]:
-                continue
-            amount = min(amount, _slack(tail, head, others, room, num_hosts, amount))
-            if amount == batch.multiplicity:
-                return tail, head, amount
-            if amount > (0 if best is None else best[2]):
-                best = tail, head, amount
-    assert best is not None, "capacities that carry all trees always leave an arc"
-    return best
-
-
-def _slack(
-    tail: int, head: int, others: Sequence[_Batch], room: Mapping[Arc, int], num_hosts: int, most: int
-) -> int:
-    """How many units of an arc the trees of the other batches can do without."""
-    needed = sum(other.multiplicity for other in others)
-    without_limit = needed + most
-    arcs = {arc: min(amount, without_limit) for arc, amount in room.items()}
-    for index, other in enumerate(others):
-        gate = num_hosts + index
-        arcs[tail, gate] = other.multiplicity
-        for vertex in other.reached:
-            arcs[gate, vertex] = without_limit
-    return max_flow(num_hosts + len(others), arcs, tail, head) - needed

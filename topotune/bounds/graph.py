@@ -8,6 +8,7 @@ from typing import Final
 from topotune.links.limits import laminar, limits_by_set
 from topotune.links.model import LinkModel, SharedCapacity
 from topotune.topology.model import LinkKind, Topology
+from topotune.topology.servers import server_vertices
 
 Arc = tuple[str, str]
 _FABRIC = "fabric"
@@ -133,6 +134,12 @@ def with_equal_ways(graph: CapacityGraph) -> CapacityGraph:
     return replace(graph, capacities=both, unlimited=frozenset(open_both_ways))
 
 
+def servers_of_graph(topology: Topology) -> tuple[str, ...]:
+    """Vertices of `graph_from_topology` that can add for the ranks: the servers of the topology, in order."""
+    merged = _representatives(topology)
+    return tuple(dict.fromkeys(merged[server] for server in server_vertices(topology)))
+
+
 def graph_from_topology(topology: Topology) -> CapacityGraph:
     """The links of a topology whose bandwidth is known, between the vertices that hold its ranks.
 
@@ -149,6 +156,7 @@ def graph_from_topology(topology: Topology) -> CapacityGraph:
     names: dict[Arc, str] = {}
     adapters: dict[Arc, tuple[str, str]] = {}
     unknown: set[Arc] = set()
+    merged = _representatives(topology)
     for link in topology.links:
         arc = (link.src, link.dst)
         if link.bandwidth_bytes_per_s is None:
@@ -159,9 +167,6 @@ def graph_from_topology(topology: Topology) -> CapacityGraph:
             node = nic_nodes.get(link.src) or nic_nodes.get(link.dst)
             if link.kind in _NETWORKS and node is not None:
                 adapters[arc] = (node, f"{_NETWORKS[link.kind]} NIC")
-    merged = _merge(
-        {vertex.id for vertex in topology.vertices}, {(a, b) for a, b in unknown if (b, a) in unknown}
-    )
     unlimited = 1 + sum(max(1, round(bandwidth)) for bandwidth in known.values())
     capacities: dict[Arc, int] = {}
     for a, b in {*known, *unknown}:
@@ -176,6 +181,14 @@ def graph_from_topology(topology: Topology) -> CapacityGraph:
         adapters={(merged[a], merged[b]): one for (a, b), one in adapters.items() if merged[a] != merged[b]},
         unlimited=frozenset(arc for arc, capacity in capacities.items() if capacity == unlimited),
         host_word="GPUs" if set(compute) <= set(by_kind["gpu"]) else "vertices with ranks",
+    )
+
+
+def _representatives(topology: Topology) -> dict[str, str]:
+    """Of each vertex the one that stands for it: links of unknown bandwidth both ways make vertices one."""
+    unknown = {(link.src, link.dst) for link in topology.links if link.bandwidth_bytes_per_s is None}
+    return _merge(
+        {vertex.id for vertex in topology.vertices}, {(a, b) for a, b in unknown if (b, a) in unknown}
     )
 
 

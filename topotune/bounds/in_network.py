@@ -3,7 +3,7 @@
 Theory. A host then sends each byte once and receives each sum once, where it would do so almost twice:
 among k hosts on one such switch the message takes M / B instead of 2(k-1)/k M / B. In general a cut must
 still let the message through once in each direction, and parts of the network that meet at a switch which
-does not add move as much as before. Small networks get the linear programme of `allreduce_lp` without the
+does not add move as much as before. What is left is the linear programme of `allreduce_lp` without the
 balance of flows at switches that add.
 
 Source: the linear programme's own relaxation; Graham et al., "Scalable hierarchical aggregation protocol
@@ -13,7 +13,6 @@ Source: the linear programme's own relaxation; Graham et al., "Scalable hierarch
 from collections.abc import Set
 
 from topotune.bounds.bound import (
-    MAX_LP_HOSTS,
     TIE,
     Bound,
     NoBound,
@@ -26,8 +25,9 @@ from topotune.bounds.bound import (
     together,
 )
 from topotune.bounds.cut import tightest_split
+from topotune.bounds.cut_planes import allreduce_by_cuts
 from topotune.bounds.graph import CapacityGraph
-from topotune.bounds.lp import allreduce_lp
+from topotune.bounds.symmetry import likeness
 from topotune.topology.gpu_generations import NVLS_CAPABILITY, compute_capability
 from topotune.topology.model import Topology
 from topotune.units import format_bit_rate
@@ -44,15 +44,12 @@ def reducing_switches(topology: Topology) -> frozenset[str]:
     return frozenset(link.dst for link in topology.links if link.src in able and link.dst in nvswitches)
 
 
-def in_network_bound(
-    graph: CapacityGraph, reducing: Set[str], *, max_lp_hosts: int = MAX_LP_HOSTS
-) -> Bound | NoBound:
+def in_network_bound(graph: CapacityGraph, reducing: Set[str]) -> Bound | NoBound:
     """The bound of allreduce where these switches add and copy.
 
     Args:
         graph: what the network carries.
         reducing: some of its switches; others forward alone.
-        max_lp_hosts: beyond so many hosts the linear programme is left out.
 
     Raises:
         ValueError: some ranks cannot reach others.
@@ -80,12 +77,14 @@ def in_network_bound(
     facts = [
         Bound(s_per_byte=1.0 / capacity, text=crossing_in_words(graph, side), cut=smaller_side(graph, side))
     ]
-    for switch in sorted(set(graph.vertices) - graph.hosts - reducing):
-        facts += together(graph, parts_around(graph, switch))
+    like = likeness(graph, reducing)
+    for switch in like.unlike(set(graph.vertices) - graph.hosts - reducing):
+        facts += together(graph, parts_around(graph, switch, reducing))
     best = max(facts, key=lambda fact: fact.s_per_byte)
-    if len(graph.hosts) > max_lp_hosts:
+    found = allreduce_by_cuts(graph, like, adding=reducing)
+    if found is None:
         return best
-    s_per_byte = 1.0 / allreduce_lp(graph, reducing=reducing).algbw_bytes_per_s
+    s_per_byte = 1.0 / found.algbw_bytes_per_s
     if s_per_byte <= best.s_per_byte * (1 + TIE):
         return best
     return Bound(s_per_byte=s_per_byte, text="several links together, no single cut", cut=())

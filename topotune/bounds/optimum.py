@@ -10,6 +10,7 @@ from topotune.bounds.cut import CutBound, allgather_bound, reduce_scatter_bound
 from topotune.bounds.graph import CapacityGraph
 from topotune.bounds.in_network import in_network_bound
 from topotune.bounds.ring import ring_algbw_bytes_per_s
+from topotune.bounds.servers import served_bound
 from topotune.links.model import LinkModel
 
 SCHEMA: Final = "topotune/optimum"
@@ -50,6 +51,7 @@ class Optima:
         num_ranks: N >= 2.
         allgather, reduce_scatter, allreduce: their optima.
         allreduce_in_network: where switches add; None where none does.
+        allreduce_served: with the network's servers adding; None where there is none.
         ring_algbw_bytes_per_s: of an allreduce by flat rings in the order of the ranks, at best; None where
             the network is too large to say.
     """
@@ -60,14 +62,21 @@ class Optima:
     allreduce: Optimum
     allreduce_in_network: Optimum | None
     ring_algbw_bytes_per_s: float | None
+    allreduce_served: Optimum | None = None
 
 
-def optima(graph: CapacityGraph, reducing: Set[str] = frozenset()) -> Optima | NoBound:
+def optima(
+    graph: CapacityGraph,
+    reducing: Set[str] = frozenset(),
+    *,
+    served: tuple[CapacityGraph, Set[str]] | None = None,
+) -> Optima | NoBound:
     """The optimum of each collective on a capacity graph.
 
     Args:
         graph: what the network carries.
         reducing: switches that add and copy by themselves.
+        served: the network with servers, and which of its vertices these are; None where there is none.
 
     Raises:
         ValueError: some ranks cannot reach others.
@@ -78,6 +87,7 @@ def optima(graph: CapacityGraph, reducing: Set[str] = frozenset()) -> Optima | N
     num_ranks = len(graph.compute)
     allgather, reduce_scatter = allgather_bound(graph), reduce_scatter_bound(graph)
     in_network = in_network_bound(graph, reducing) if reducing else None
+    with_servers = None if served is None else served_bound(*served)
     both_s_per_byte = 1.0 / allgather.algbw_bytes_per_s + 1.0 / reduce_scatter.algbw_bytes_per_s
     return Optima(
         num_ranks=num_ranks,
@@ -88,6 +98,7 @@ def optima(graph: CapacityGraph, reducing: Set[str] = frozenset()) -> Optima | N
             num_ranks,
         ),
         allreduce_in_network=_of_allreduce(in_network, num_ranks) if isinstance(in_network, Bound) else None,
+        allreduce_served=_of_allreduce(with_servers, num_ranks) if isinstance(with_servers, Bound) else None,
         ring_algbw_bytes_per_s=ring_algbw_bytes_per_s(graph),
     )
 
@@ -135,6 +146,7 @@ def optima_to_document(
         "allreduce_in_network": None
         if found.allreduce_in_network is None
         else _to_json(found.allreduce_in_network),
+        "allreduce_served": None if found.allreduce_served is None else _to_json(found.allreduce_served),
         "flat_ring": None
         if ring is None
         else {

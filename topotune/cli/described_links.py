@@ -21,12 +21,14 @@ class DescribedLinks:
         graph: what the links carry; None where nothing limits them.
         latency_s: what messages cost beside their bytes, where that was measured.
         reducing: switches that add by themselves.
+        served: the links with servers, and the vertices that these are; None where there is none.
         warnings: of the document.
     """
 
     graph: "CapacityGraph | None"
     latency_s: float = 0.0
     reducing: frozenset[str] = frozenset()
+    served: "tuple[CapacityGraph, frozenset[str]] | None" = None
     warnings: tuple[str, ...] = ()
 
 
@@ -37,13 +39,15 @@ def links_of(
     add_nic: bool,
     without: Sequence[str],
     changes: Sequence[str],
+    num_servers: int | None = None,
 ) -> DescribedLinks:
     """The links that a document describes.
 
-    Changes are for topologies alone: NICs first, then nodes, then single links. A known machine has its
-    nodes from the first.
+    Changes are for topologies alone: NICs first, then nodes, servers, and single links. A known machine
+    has its nodes from the first.
     """
     from topotune.bounds import graph_from_links, graph_from_topology
+    from topotune.bounds.graph import servers_of_graph
     from topotune.bounds.in_network import reducing_switches
     from topotune.bounds.optimum import latency_s
     from topotune.documents import read_document
@@ -52,6 +56,7 @@ def links_of(
     kind = "topotune/profile" if document is None else document["schema"]
     if kind in ("topotune/topology", "topotune/profile"):
         from topotune.topology import topology_from_document, what_if
+        from topotune.topology.servers import with_servers, without_servers
 
         if kind == "topotune/profile":
             from topotune.topology.profile_topology import machine_network
@@ -65,19 +70,23 @@ def links_of(
             topology = what_if.with_nic(topology)
         if nodes is not None:
             topology = what_if.with_nodes(topology, nodes)
+        if num_servers is not None:
+            topology = with_servers(topology, num_servers)
         for place in without:
             topology = what_if.without(topology, place)
         for change in changes:
             topology = what_if.with_rate(topology, change)
-        graph = graph_from_topology(topology)
+        graph = graph_from_topology(without_servers(topology))
+        servers = frozenset(servers_of_graph(topology))
         return DescribedLinks(
             graph=graph,
+            served=(graph_from_topology(topology), servers) if servers else None,
             reducing=reducing_switches(topology) & (frozenset(graph.vertices) - graph.hosts),
             warnings=topology.warnings,
         )
     assert file is not None
     assert document is not None
-    if nodes is not None or add_nic or without or changes:
+    if nodes is not None or add_nic or without or changes or num_servers is not None:
         raise UsageError(
             f"{file}: is a {kind}; what if is asked of a topology",
             hint="topotune probe -o machine.json gives one, and topotune measure --topology FILE",

@@ -23,6 +23,7 @@ class DescribedNetwork:
         network: as it is simulated.
         graph: the same, where forests are to be found on it.
         bound: of allreduce.
+        served: the links with servers, and the vertices that these are; None where there is none.
         nccl: what NCCL would know of it; None where it does not run there.
         warnings: of the description.
     """
@@ -31,19 +32,27 @@ class DescribedNetwork:
     network: "Network"
     graph: "CapacityGraph | None"
     bound: "Bound | NoBound"
+    served: "tuple[CapacityGraph, tuple[str, ...]] | None" = None
     nccl: "NcclMachine | None" = None
     warnings: tuple[str, ...] = ()
 
 
 def network_of_document(
-    document: dict[str, Any] | None, file: Path | None, profile: str | None, nodes: int | None
+    document: dict[str, Any] | None,
+    file: Path | None,
+    profile: str | None,
+    nodes: int | None,
+    servers: int | None = None,
 ) -> DescribedNetwork:
     """The links that a topology, lab profile or known machine describes."""
-    from topotune.bounds import NoBound, graph_from_topology
+    from topotune.bounds import Bound, NoBound, graph_from_topology
     from topotune.bounds.bound import graph_allreduce_bound
+    from topotune.bounds.graph import servers_of_graph
+    from topotune.bounds.servers import served_bound
     from topotune.simulate.nccl import machine_of
     from topotune.simulate.network import network_of_lab, network_of_topology
     from topotune.topology import topology_from_document, what_if
+    from topotune.topology.servers import with_servers, without_servers
 
     if document is not None and document["schema"] == "topotune/lab":
         from topotune.lab import read_profile
@@ -52,6 +61,8 @@ def network_of_document(
         assert file is not None
         if nodes is not None:
             raise UsageError(f"{file}: says itself how many nodes it has", hint="leave out --nodes")
+        if servers is not None:
+            raise UsageError(f"{file}: all nodes of a lab train", hint="leave out --servers")
         graph = line_rate_graph(read_profile(file.resolve()))
         if graph is None:
             raise UsageError(f"{file}: all ranks share one machine, where no link is described")
@@ -75,10 +86,17 @@ def network_of_document(
             f"{file}: is a {document['schema']}, which describes no links",
             hint="simulate reads topologies, measurements and lab profiles",
         )
+    if servers is not None:
+        topology = with_servers(topology, servers)
+        name = f"{name} and {servers} servers"
     try:
         network = network_of_topology(topology)
-        graph = graph_from_topology(topology)
-        bound = graph_allreduce_bound(graph) if len(graph.hosts) > 1 else NoBound(reason="no link limits it")
+        graph = graph_from_topology(without_servers(topology))
+        helping = servers_of_graph(topology)
+        served = (graph_from_topology(topology), helping) if helping else None
+        bound: Bound | NoBound = NoBound(reason="no link limits it")
+        if len(graph.hosts) > 1:
+            bound = graph_allreduce_bound(graph) if served is None else served_bound(served[0], set(helping))
     except ValueError as problem:
         raise UsageError(
             f"{name}: {problem}", hint="topotune probe -o machine.json maps a machine"
@@ -92,6 +110,7 @@ def network_of_document(
         network=network,
         graph=graph if len(graph.hosts) > 1 else None,
         bound=bound,
+        served=served,
         nccl=nccl,
         warnings=topology.warnings,
     )

@@ -28,6 +28,10 @@ def optimum(
     add_nic: Annotated[
         bool, typer.Option("--add-nic", help="What if each node had one NIC more, like its last one.")
     ] = False,
+    servers: Annotated[
+        int | None,
+        typer.Option("--servers", metavar="N", help="What if N machines more only added, with NICs alike."),
+    ] = None,
     without: Annotated[
         list[str] | None,
         typer.Option("--without", metavar="PLACE", help="What if these links were not there: ID or ID:ID."),
@@ -57,12 +61,16 @@ def optimum(
     check_output(output, force, schema="topotune/optimum")
     message_bytes = () if sizes is None else units.parse_sizes(sizes)
     try:
-        described = links_of(file, profile, nodes, add_nic, without or (), changes or ())
+        described = links_of(file, profile, nodes, add_nic, without or (), changes or (), servers)
         graph = described.graph
         reducing = described.reducing
         if graph is not None and switches_reduce:
             reducing = frozenset(graph.vertices) - graph.hosts
-        found = NoBound(reason="no link limits it") if graph is None else optima(graph, reducing)
+        found = (
+            NoBound(reason="no link limits it")
+            if graph is None
+            else (optima(graph, reducing, served=described.served))
+        )
     except TopotuneError:
         raise
     except ValueError as problem:

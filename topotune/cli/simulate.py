@@ -38,6 +38,10 @@ def simulate(
         int | None,
         typer.Option("--nodes", metavar="N", help="So many of it, on one switch that is no limit."),
     ] = None,
+    servers: Annotated[
+        int | None,
+        typer.Option("--servers", metavar="N", help="N machines more that only add, with NICs alike."),
+    ] = None,
     nodes_per_leaf: Annotated[
         int | None,
         typer.Option(
@@ -119,6 +123,11 @@ def simulate(
             f"{networks[0]} lays out ranks by itself",
             hint="leave out --nodes, --nodes-per-leaf, --oversubscription and --rails",
         )
+    is_fabric = oversubscription is not None or nodes_per_leaf is not None or rails
+    if servers is not None and (is_direct or is_fabric):
+        raise UsageError(
+            "--servers stand on one switch with the nodes", hint="leave out the options of fabrics"
+        )
     if schedule is not None and (algorithm is not None or emit is not None):
         raise UsageError("--schedule times what is in its file: it goes with neither --algorithm nor --emit")
     if emit is not None and algorithm is None:
@@ -126,7 +135,7 @@ def simulate(
     check_output(emit, force, schema="topotune/schedule")
     document = None if file is None else read_document(file)
     if document is not None and document["schema"] == "topotune/measurement":
-        if nodes is not None or algorithm is not None:
+        if nodes is not None or algorithm is not None or servers is not None:
             raise UsageError(
                 f"{file}: is a measurement, of which all algorithms are predicted as it stands",
                 hint="--nodes, --algorithm and --emit are for topologies, lab profiles and --profile",
@@ -137,10 +146,10 @@ def simulate(
         described = torus_network(torus, link_rate)
     elif dragonfly is not None:
         described = dragonfly_network(dragonfly, link_rate)
-    elif oversubscription is not None or nodes_per_leaf is not None or rails:
+    elif is_fabric:
         described = machine_fabric_network(profile, nodes, nodes_per_leaf, oversubscription, rails)
     else:
-        described = network_of_document(document, file, profile, nodes)
+        described = network_of_document(document, file, profile, nodes, servers)
     _simulate_network(described, message_bytes, algorithm, schedule, emit, force, as_json)
 
 
@@ -183,7 +192,7 @@ def _simulate_network(
         if schedule is not None:
             chosen = [contender_of(read_schedule(schedule), network)]
         else:
-            chosen = list(contenders(network, described.graph, algorithm))
+            chosen = list(contenders(network, described.graph, algorithm, served=described.served))
         found = curves(network, chosen, sizes)
         result = survey_network(
             network,

@@ -109,6 +109,11 @@ class CommunicatorExecutable(OnCommunicator):
 
     max_message_bytes: int | None = None
 
+    @property
+    def _num_owners(self) -> int:
+        """Ranks whose parts are added up."""
+        return self.communicator.size
+
     def supports(self, dtype: torch.dtype, op: ReduceOpType) -> bool:
         """Whether it can serve this type and operation."""
         return reduces(dtype, op)
@@ -130,7 +135,7 @@ class CommunicatorExecutable(OnCommunicator):
         def run() -> None:
             self._run(flat, dist.ReduceOp.SUM if op == dist.ReduceOp.AVG else op)
             if op == dist.ReduceOp.AVG:
-                flat.div_(communicator.size)
+                flat.div_(self._num_owners)
 
         self._guarded("allreduce", flat.nbytes, run)
 
@@ -142,6 +147,8 @@ class CommunicatorExecutable(OnCommunicator):
 class ScheduleExecutable(CommunicatorExecutable):
     """Runs a verified schedule by point-to-point messages, in one native call.
 
+    A rank that is one of the schedule's servers calls it with scratch as large as the message.
+
     Args:
         schedule: for as many ranks as the communicator has.
         communicator: of all ranks that take part.
@@ -151,6 +158,7 @@ class ScheduleExecutable(CommunicatorExecutable):
     def __init__(self, schedule: Schedule, communicator: Communicator, *, native: bool = True) -> None:
         super().__init__(schedule.algorithm, schedule.params, communicator)
         assert schedule.num_ranks == communicator.size, f"{schedule.num_ranks} ranks, not {communicator.size}"
+        self._owners = schedule.num_owners
         self._native = native
         if native:
             prepare()
@@ -159,6 +167,10 @@ class ScheduleExecutable(CommunicatorExecutable):
         self._bind = lru_cache(maxsize=_BINDINGS)(_bind)
         self._progress = torch.zeros(1, dtype=torch.int64)
         self._running: Callable[[int], str] | None = None
+
+    @property
+    def _num_owners(self) -> int:
+        return self._owners
 
     def _run(self, flat: torch.Tensor, op: ReduceOpType) -> None:
         needed = self.scratch_elements(flat.numel(), flat.itemsize)

@@ -137,6 +137,7 @@ def optima(result: OptimumResult) -> pd.DataFrame:
                 ("allgather", found.allgather),
                 ("reduce_scatter", found.reduce_scatter),
                 ("allreduce, switches adding", found.allreduce_in_network),
+                ("allreduce, servers adding", found.allreduce_served),
             )
             if one is not None
         ),

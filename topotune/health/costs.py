@@ -13,7 +13,7 @@ where the linear programme takes a minute (8 GPUs behind 24 switches, twice: 39 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from topotune.bounds.bound import MAX_LP_HOSTS, Bound, NoBound, graph_allreduce_bound
+from topotune.bounds.bound import Bound, NoBound, graph_allreduce_bound
 from topotune.bounds.graph import CapacityGraph, graph_from_topology
 from topotune.errors import UsageError
 from topotune.health.node import Node, is_up
@@ -23,7 +23,6 @@ from topotune.topology.what_if import with_nodes
 
 Mend = Callable[[Topology], Topology]
 
-_MAX_LP_SIZE = 2000  # hosts × arcs: under half a second on 2 cores, 2026-11
 _MAX_COSTED = 64
 """Defects of one examination whose cost is worked out; each takes up to a second."""
 
@@ -141,9 +140,7 @@ def _bound_of_two(topology: Topology) -> Bound | NoBound:
 
 def _bound(topology: Topology) -> Bound | NoBound:
     try:
-        graph = graph_from_topology(topology)
-        exact = len(graph.hosts) * len(graph.capacities) <= _MAX_LP_SIZE
-        return graph_allreduce_bound(graph, max_lp_hosts=MAX_LP_HOSTS if exact else 0)
+        return graph_allreduce_bound(graph_from_topology(topology))
     except ValueError as problem:  # no vertex holds ranks, or the source does not show how they are joined
         return NoBound(reason=str(problem))
 

@@ -268,11 +268,12 @@ def describe_optimum(document: dict[str, Any]) -> str:
         best = document[name]
         rates = (format_rate(best["algbw_bytes_per_s"]), format_rate(best["busbw_bytes_per_s"]))
         rows.append([name, "" if best["exact"] else "at most", *rates, best["bottleneck"]["text"]])
-    in_network = document["allreduce_in_network"]
-    if in_network is not None:
-        rates = (format_rate(in_network["algbw_bytes_per_s"]), format_rate(in_network["busbw_bytes_per_s"]))
-        known = "" if in_network["exact"] else "at most"
-        rows.append(["allreduce, switches adding", known, *rates, in_network["bottleneck"]["text"]])
+    for name, who in (("allreduce_in_network", "switches"), ("allreduce_served", "servers")):
+        helped = document.get(name)
+        if helped is not None:
+            rates = (format_rate(helped["algbw_bytes_per_s"]), format_rate(helped["busbw_bytes_per_s"]))
+            known = "" if helped["exact"] else "at most"
+            rows.append([f"allreduce, {who} adding", known, *rates, helped["bottleneck"]["text"]])
     ring = document["flat_ring"]
     if ring is not None:
         rates = (format_rate(ring["algbw_bytes_per_s"]), format_rate(ring["busbw_bytes_per_s"]))

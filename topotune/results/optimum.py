@@ -63,6 +63,7 @@ def optimum_of(value: Value) -> OptimumResult:
             reduce_scatter=_collective(needed(document, "reduce_scatter")),
             allreduce=_collective(needed(document, "allreduce")),
             allreduce_in_network=maybe(document, "allreduce_in_network", _collective),
+            allreduce_served=maybe(document, "allreduce_served", _collective),
             ring_algbw_bytes_per_s=ring,
         ),
         latency_s=maybe(document, "latency_s", lambda one: seconds(one, above=False)) or 0.0,

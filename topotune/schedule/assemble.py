@@ -40,6 +40,7 @@ def assemble(
     parts: Sequence[Transfers],
     *,
     collective: Collective = "allreduce",
+    servers: Sequence[int] = (),
 ) -> Schedule:
     """Join ``parts`` to one Schedule, its rows sorted by (channel, step, src, dst, chunk).
 
@@ -72,6 +73,7 @@ def assemble(
         chunk=_column(columns, 4),
         op=_column(columns, 5),
         collective=collective,
+        servers=tuple(servers),
     )
 
 

@@ -47,6 +47,7 @@ def to_document(schedule: Schedule) -> dict[str, Any]:
         "algorithm": schedule.algorithm,
         "params": dict(schedule.params),
         "num_ranks": schedule.num_ranks,
+        **({"servers": list(schedule.servers)} if schedule.servers else {}),
         "chunk_bounds": list(schedule.chunk_bounds),
         **{name: getattr(schedule, name).tolist() for name in _COLUMNS},
     }
@@ -59,6 +60,7 @@ def document_blocks(schedule: Schedule) -> Iterator[bytes]:
         "schema_version": SCHEMA_VERSION,
         "algorithm": schedule.algorithm,
         "num_ranks": schedule.num_ranks,
+        **({"servers": list(schedule.servers)} if schedule.servers else {}),
         "params": dict(schedule.params),
     }
     mark = "{"
@@ -160,7 +162,8 @@ def from_document(value: Value, columns: Mapping[str, IntColumn] | None = None) 
     """
     document = document_of(value, SCHEMA, SCHEMA_VERSION, MIGRATIONS)
     members = document.members(
-        ("schema", "schema_version", "algorithm", "num_ranks", "chunk_bounds", *_COLUMNS), ("params",)
+        ("schema", "schema_version", "algorithm", "num_ranks", "chunk_bounds", *_COLUMNS),
+        ("params", "servers"),
     )
     num_ranks = members["num_ranks"].integer(1, MAX_RANKS)
     bounds = _integers(members["chunk_bounds"], MAX_CELLS // num_ranks + 1, MAX_CHUNK_DENOMINATOR, "bounds")
@@ -178,6 +181,7 @@ def from_document(value: Value, columns: Mapping[str, IntColumn] | None = None) 
         num_ranks=num_ranks,
         chunk_bounds=tuple(bounds),
         params={name: _param(param) for name, param in params.items()},
+        servers=tuple(_ranks(members["servers"])) if "servers" in members else (),
         **taken,
     )
     for violation in verify(schedule):

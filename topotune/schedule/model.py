@@ -10,8 +10,10 @@ A transfer moves one chunk from ``src`` to ``dst``; a rank may both send and rec
 (recursive doubling does), but receives each chunk at most once in a step, so that the order of reduction is
 part of the data.
 
-Most schedules are allreduces. Of a reduce-scatter or an all-gather the message is all ranks' parts together:
-n equal parts, of which the r-th belongs to rank r, each of them a whole number of chunks.
+Most schedules are allreduces. Some have *servers*: ranks that add for the others, own no part of the sum and
+need no result; what they hold is scratch, so what first reaches them is a COPY. Of a reduce-scatter or an
+all-gather the message is all ranks' parts together: n equal parts, of which the r-th belongs to rank r, each
+of them a whole number of chunks.
 """
 
 from collections.abc import Mapping
@@ -49,6 +51,7 @@ class Schedule:
         step, channel, src, dst, chunk, op: the columns, int32, all of shape (num_transfers,), sorted by
             (channel, step).
         collective: what it does.
+        servers: ranks that only help, ascending; of allreduces alone.
     """
 
     algorithm: str
@@ -62,6 +65,12 @@ class Schedule:
     op: IntColumn
     params: Params = field(default_factory=dict)
     collective: Collective = "allreduce"
+    servers: tuple[int, ...] = ()
+
+    @property
+    def num_owners(self) -> int:
+        """Ranks whose parts are added up: all but the servers."""
+        return self.num_ranks - len(self.servers)
 
     @property
     def num_chunks(self) -> int:

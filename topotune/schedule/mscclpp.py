@@ -104,6 +104,11 @@ def execution_plan(schedule: Schedule) -> ExecutionPlan:
         UsageError: it takes more ranks, chunks, peers or operations than MSCCL++ has room for.
     """
     name = f"topotune_{schedule.algorithm}"
+    if schedule.servers:
+        raise UsageError(
+            f"{name} has {len(schedule.servers)} servers that own no part; MSCCL++ adds what every GPU holds",
+            hint="export a schedule in which all ranks take part alike",
+        )
     unit = reduce(gcd, schedule.chunk_bounds)
     bounds = [bound // unit for bound in schedule.chunk_bounds]
     _check("ranks", schedule.num_ranks, MAX_RANKS, name)

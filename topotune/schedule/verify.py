@@ -6,7 +6,8 @@ trees that differ only by the order of operands are the same number, and compari
 IEEE addition, minimum, maximum and product commute but do not associate: equal numbers are exactly what makes
 results bitwise equal. With each tree comes the bitset of ranks whose part is in it, and whether any part is
 in it twice. The schedule is run on these numbers, step by step, all transfers of a step at once. At the end
-every rank must hold, of every chunk, one and the same tree with every rank's part exactly once. Of a
+every rank must hold, of every chunk, one and the same tree with every rank's part exactly once. What
+servers end with does not count, and what they began with must be in no tree. Of a
 reduce-scatter that is asked of the one rank that each chunk belongs to; after an all-gather every rank must
 hold the tree that is the owner's number.
 
@@ -42,8 +43,8 @@ class Violation:
 
     Attributes:
         code: ``columns``, ``size``, ``chunk-bounds``, ``part-bounds``, ``range``, ``order``, ``self-send``,
-            ``chunk-channel``, ``received-twice``, ``reduces``, ``missing``, ``repeated``, ``wrong-part`` or
-            ``order-of-reduction``.
+            ``chunk-channel``, ``received-twice``, ``reduces``, ``servers``, ``missing``, ``scratch``,
+            ``repeated``, ``wrong-part`` or ``order-of-reduction``.
         message: what, where, the first case, and how many more there are.
     """
 
@@ -85,6 +86,16 @@ def _check_columns(schedule: Schedule) -> tuple[Violation, ...]:
         found.append(Violation(code="chunk-bounds", message=text))
     if schedule.num_ranks < 1:
         found.append(Violation(code="size", message=f"{schedule.num_ranks} ranks"))
+    servers = schedule.servers
+    if servers and (
+        schedule.collective != "allreduce"
+        or any(a >= b for a, b in pairwise(servers))
+        or not 0 <= servers[0] <= servers[-1] < schedule.num_ranks
+        or len(servers) == schedule.num_ranks
+    ):
+        shown = ", ".join(map(str, servers[:8])) + (", …" if len(servers) > 8 else "")
+        text = f"servers {shown} are not some of the ranks of an allreduce, ascending"
+        found.append(Violation(code="servers", message=text))
     for what, count, most in (
         ("transfers", schedule.num_transfers, MAX_TRANSFERS),
         ("ranks times chunks", schedule.num_ranks * schedule.num_chunks, MAX_CELLS),
@@ -274,6 +285,8 @@ class _Cases:
 
     def __init__(self, schedule: Schedule) -> None:
         self._num_ranks = schedule.num_ranks
+        self._servers = schedule.servers
+        self._parts = np.setdiff1d(np.arange(schedule.num_ranks), schedule.servers)
         self._gathers = schedule.collective == "allgather"
         self._owners = None if schedule.collective == "allreduce" else _owners(schedule)
         self._first: dict[str, str] = {}
@@ -289,23 +302,35 @@ class _Cases:
         if owners is not None:
             # Each chunk counts on its owner alone.
             held = held[owners, np.arange(num_chunks)][None, :]
+        elif self._servers:
+            held = held[self._parts]
         finals = np.unique(held)
-        everyone = np.bitwise_or.reduce(trees.contributors[: self._num_ranks], axis=0)
-        incomplete = finals[(trees.contributors[finals] != everyone).any(axis=1)]
+        everyone = np.bitwise_or.reduce(trees.contributors[self._parts], axis=0)
+        incomplete = finals[(trees.contributors[finals] & everyone != everyone).any(axis=1)]
         if len(incomplete):
-            rank, chunk = self._note("missing", np.isin(held, incomplete))
-            bits = trees.contributors[held[rank, chunk]]
-            absent = [r for r in range(self._num_ranks) if not int(bits[r // 64]) >> (r % 64) & 1]
-            rank = rank if owners is None else int(owners[chunk])
+            row, chunk = self._note("missing", np.isin(held, incomplete))
+            bits = trees.contributors[held[row, chunk]]
+            absent = [r for r in self._parts.tolist() if not int(bits[r // 64]) >> (r % 64) & 1]
+            rank = int(self._parts[row] if owners is None else owners[chunk])
             self._first.setdefault(
                 "missing",
                 f"rank {rank} ends with chunk {first_chunk + chunk} without the part of rank {absent[0]}"
-                f" ({len(absent)} of {self._num_ranks} parts are missing; cases in all: {{count}})",
+                f" ({len(absent)} of {len(self._parts)} parts are missing; cases in all: {{count}})",
+            )
+        scratch = finals[(trees.contributors[finals] & ~everyone).any(axis=1)]
+        if len(scratch):
+            row, chunk = self._note("scratch", np.isin(held, scratch))
+            bits = trees.contributors[held[row, chunk]]
+            server = next(r for r in self._servers if int(bits[r // 64]) >> (r % 64) & 1)
+            self._first.setdefault(
+                "scratch",
+                f"rank {self._parts[row]} ends with chunk {first_chunk + chunk} that has in it what server"
+                f" {server} held before (cases in all: {{count}})",
             )
         repeated = finals[trees.repeats[finals]]
         if len(repeated):
-            rank, chunk = self._note("repeated", np.isin(held, repeated))
-            rank = rank if owners is None else int(owners[chunk])
+            row, chunk = self._note("repeated", np.isin(held, repeated))
+            rank = int(self._parts[row] if owners is None else owners[chunk])
             self._first.setdefault(
                 "repeated",
                 f"rank {rank} ends with chunk {first_chunk + chunk} that has some rank's part twice"
@@ -316,11 +341,11 @@ class _Cases:
             numbers = trees.one_number_each()[held]
             differs = numbers != numbers[0]
         if differs.any():
-            rank, chunk = self._note("order-of-reduction", differs)
+            row, chunk = self._note("order-of-reduction", differs)
             self._first.setdefault(
                 "order-of-reduction",
-                f"ranks 0 and {rank} reduce chunk {first_chunk + chunk} in different orders: results may"
-                " differ in the last bits (cases in all: {count})",
+                f"ranks {self._parts[0]} and {self._parts[row]} reduce chunk {first_chunk + chunk} in"
+                " different orders: results may differ in the last bits (cases in all: {count})",
             )
 
     def _add_gathered(self, held: IntColumn, owners: IntArray, first_chunk: int) -> None:
@@ -340,7 +365,7 @@ class _Cases:
 
     def violations(self) -> tuple[Violation, ...]:
         """In the order of their weight; different orders count only where every part is there once."""
-        parts = ("missing", "repeated", "wrong-part")
+        parts = ("missing", "scratch", "repeated", "wrong-part")
         wrong: list[str] = [code for code in parts if code in self._first]
         if not wrong and "order-of-reduction" in self._first:
             wrong = ["order-of-reduction"]

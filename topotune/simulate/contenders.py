@@ -8,8 +8,8 @@ from typing import Final
 
 from topotune.bounds.allreduce_forest import allreduce_forest, forest_params
 from topotune.bounds.graph import CapacityGraph
-from topotune.bounds.servers import server_params
-from topotune.errors import UsageError
+from topotune.bounds.servers import dedicated_shares, server_params
+from topotune.errors import UsageError, WrongResultError
 from topotune.links.placement import Partition, nest, partition_by
 from topotune.plan.algorithms import SCHEDULE_ALGORITHMS, check_params
 from topotune.plan.grouping import ACROSS
@@ -18,6 +18,8 @@ from topotune.schedule.blueconnect import factorisations
 from topotune.schedule.catalog import build
 from topotune.schedule.hierarchical import as_lists
 from topotune.schedule.model import Params, Schedule
+from topotune.schedule.parameter_server import dedicated_servers, dedicated_servers_of_nodes
+from topotune.schedule.verify import verify
 from topotune.simulate.levels import levels_of, sides_of
 from topotune.simulate.network import Network
 from topotune.simulate.patterns import patterns
@@ -37,7 +39,7 @@ MOST_TRANSFERS_OF_MANY: Final = 2**18
 MAX_FOREST_HOSTS: Final = 8
 """Up to here a forest is sought unasked; with more vertices that takes ten seconds and more."""
 
-ALGORITHMS: Final = (*SCHEDULE_ALGORITHMS, "ring_per_rail")
+ALGORITHMS: Final = (*SCHEDULE_ALGORITHMS, "ring_per_rail", "dedicated_servers")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,6 +51,7 @@ class Contender:
         steps: what runs together.
         ways: of messages that bring their own.
         schedule: all transfers; None where there are too many to write down.
+        with_servers: whether the network's servers are ranks of it, behind the others.
     """
 
     algorithm: str
@@ -56,10 +59,15 @@ class Contender:
     steps: Sequence[Step]
     ways: Mapping[Flow, Ways] = field(default_factory=dict)
     schedule: Schedule | None = None
+    with_servers: bool = False
 
 
 def contenders(
-    network: Network, graph: CapacityGraph | None, algorithm: str | None = None
+    network: Network,
+    graph: CapacityGraph | None,
+    algorithm: str | None = None,
+    *,
+    served: tuple[CapacityGraph, Sequence[str]] | None = None,
 ) -> Iterator[Contender]:
     """All that make sense on a network, or those of one name.
 
@@ -67,6 +75,7 @@ def contenders(
         network: of 2 ranks at least.
         graph: the same network, for forests; None: there are none.
         algorithm: one of ``ALGORITHMS``; it is then tried whatever it takes.
+        served: the same network with its servers, and which vertices these are; None: no shares are known.
 
     Raises:
         UsageError: no such algorithm, or one that these ranks do not allow.
@@ -113,8 +122,15 @@ def contenders(
         for contender in _forests(graph):
             found = True
             yield contender
+    if network.servers and algorithm in (None, "dedicated_servers"):
+        for contender in _dedicated(network, served, is_asked=algorithm is not None):
+            found = True
+            yield contender
     if not found:
-        raise UsageError(f"--algorithm {algorithm}: does not fit {network.num_ranks} ranks as they lie")
+        raise UsageError(
+            f"--algorithm {algorithm}: does not fit {network.num_ranks} ranks as they lie",
+            hint="--servers N puts machines beside them" if algorithm == "dedicated_servers" else None,
+        )
 
 
 def contender_of(schedule: Schedule, network: Network) -> Contender:
@@ -123,14 +139,28 @@ def contender_of(schedule: Schedule, network: Network) -> Contender:
     Raises:
         UsageError: it is for another number of ranks.
     """
-    if schedule.num_ranks != network.num_ranks:
+    owners, behind = network.num_ranks, tuple(range(network.num_ranks, schedule.num_ranks))
+    if schedule.num_owners != owners or (schedule.servers and len(network.servers) != len(behind)):
         raise UsageError(
-            f"the schedule is for {schedule.num_ranks} ranks, the network has {network.num_ranks}",
+            f"the schedule is for {_counted(schedule.num_owners, len(schedule.servers))},"
+            f" the network has {_counted(owners, len(network.servers))}",
             hint=f"--algorithm {schedule.algorithm} --emit FILE writes one for this network",
         )
+    if schedule.servers not in ((), behind):
+        raise UsageError(
+            "the schedule's servers are not its last ranks", hint="number them behind the others"
+        )
     return Contender(
-        algorithm=schedule.algorithm, params=schedule.params, steps=steps_of(schedule), schedule=schedule
+        algorithm=schedule.algorithm,
+        params=schedule.params,
+        steps=steps_of(schedule),
+        schedule=schedule,
+        with_servers=bool(schedule.servers),
     )
+
+
+def _counted(num_owners: int, num_servers: int) -> str:
+    return f"{num_owners} ranks" + (f" and {num_servers} servers" if num_servers else "")
 
 
 def _grid(network: Network) -> Iterator[tuple[str, Params]]:
@@ -197,6 +227,36 @@ def _servers(graph: CapacityGraph | None) -> Iterator[tuple[str, Params]]:
     if params is not None:
         for pieces in FOREST_PIECES:
             yield "parameter_server", {**params, "pieces": pieces}
+
+
+def _dedicated(
+    network: Network, served: tuple[CapacityGraph, Sequence[str]] | None, *, is_asked: bool
+) -> Iterator[Contender]:
+    num_owners, num_servers = network.num_ranks, len(network.servers)
+    shares = None if served is None else dedicated_shares(*served)
+    nodes = _nodes(network)
+    size = max(map(len, nodes))
+    serving = num_servers * size if shares is None else sum(share > 0 for share in shares)
+    if num_owners + num_servers > MAX_WRITTEN_RANKS:
+        return
+    for pieces in FOREST_PIECES:
+        if 2 * num_owners * serving * pieces > (
+            MAX_TRANSFERS if is_asked and pieces == 1 else MOST_TRANSFERS
+        ):
+            continue
+        if size > 1:
+            schedule = dedicated_servers_of_nodes(nodes, num_servers, pieces=pieces)
+        else:
+            schedule = dedicated_servers(num_owners, num_servers, shares=shares, pieces=pieces)
+        if problems := verify(schedule):
+            raise WrongResultError(f"dedicated_servers is no allreduce: {problems[0].message}")
+        yield Contender(
+            algorithm=schedule.algorithm,
+            params=schedule.params,
+            steps=steps_of(schedule),
+            schedule=schedule,
+            with_servers=True,
+        )
 
 
 def _forests(graph: CapacityGraph) -> Iterator[Contender]:

@@ -7,7 +7,7 @@ tuner), TCP 10 to 30 µs one way.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from topotune.bounds.graph import Arc, CapacityGraph
 from topotune.topology.model import LinkKind, Topology
+from topotune.topology.servers import server_vertices
 
 if TYPE_CHECKING:
     from topotune.simulate.routes import Routes
@@ -58,6 +59,7 @@ class Network:
         reduce_s_per_byte: of combining one received byte with one of one's own.
         own_routes: ranks that send, ranks that receive → their ways, where the network knows them by a
             formula; None: they are searched for.
+        servers: numbers of vertices of processes that add for the ranks, and are none; one each.
         lines: (stride, length) of sets of ranks that are alike: those that differ in ``rank // stride %
             length`` alone are a line, and messages that stay within lines share no link with other lines'.
     """
@@ -72,12 +74,23 @@ class Network:
     call_overhead_s: float = 0.0
     reduce_s_per_byte: float = 0.0
     own_routes: "Callable[[IntArray, IntArray], Routes] | None" = None
+    servers: tuple[int, ...] = ()
     lines: tuple[tuple[int, int], ...] = ()
 
     @property
     def num_ranks(self) -> int:
         """Number of ranks."""
         return len(self.vertex_of_rank)
+
+    def with_servers_as_ranks(self) -> "Network":
+        """The same with its servers as ranks behind the others, each on a node of its own."""
+        first = max(self.node_of_rank, default=-1) + 1
+        return replace(
+            self,
+            vertex_of_rank=np.concatenate((self.vertex_of_rank, np.array(self.servers, dtype=np.int64))),
+            node_of_rank=(*self.node_of_rank, *range(first, first + len(self.servers))),
+            servers=(),
+        )
 
     @cached_property
     def link_of_arc(self) -> dict[Arc, int]:
@@ -117,6 +130,7 @@ def network_of_topology(topology: Topology) -> Network:
         node_of_rank=_numbered([node_of_vertex[vertex] for vertex in ranks]),
         call_overhead_s=GPU_CALL_OVERHEAD_S if on_gpus else CPU_CALL_OVERHEAD_S,
         reduce_s_per_byte=0.0 if on_gpus else CPU_REDUCE_S_PER_BYTE,
+        servers=tuple(number[server] for server in server_vertices(topology)),
     )
 
 

@@ -44,8 +44,14 @@ def curves(network: Network, found: Sequence[Contender], message_bytes: Sequence
     Raises:
         ValueError: a rank cannot reach another.
     """
+    with_servers = network.with_servers_as_ranks()
     return [
-        Curve(contender=one, time_s=predict_steps(one.steps, network, message_bytes, ways=one.ways))
+        Curve(
+            contender=one,
+            time_s=predict_steps(
+                one.steps, with_servers if one.with_servers else network, message_bytes, ways=one.ways
+            ),
+        )
         for one in found
     ]
 

@@ -1,11 +1,12 @@
 """Topologies that do not exist yet: with a link less, a slower one, another NIC, more nodes. Pure.
 
 A place is a vertex (all links at it are meant) or two vertices with ``:`` between them (the links that join
-them, both ways). Each change says in ``warnings`` what it did, so that no result can be taken for one of the
-machine as it is.
+them, both ways); ``n3.nic0`` serves for ``n3/nic0``. Each change says in ``warnings`` what it did,
+so that no result can be taken for one of the machine as it is.
 """
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import replace
 
 from topotune.errors import UsageError
@@ -179,6 +180,12 @@ def _nodes(topology: Topology) -> list[str]:
     return list(dict.fromkeys(vertex.node for vertex in topology.vertices if vertex.node is not None))
 
 
+def _meant(name: str, ids: Sequence[str]) -> str:
+    """``n3.nic0`` is ``n3/nic0`` where there is no vertex of the first name."""
+    with_slash = name.replace(".", "/", 1)
+    return with_slash if name not in ids and with_slash in ids else name
+
+
 def _links_at(topology: Topology, place: str) -> set[int]:
     """The numbers of the links of a place, at least one.
 
@@ -186,7 +193,7 @@ def _links_at(topology: Topology, place: str) -> set[int]:
         UsageError: no such place, or no link there.
     """
     ids = [vertex.id for vertex in topology.vertices]
-    ends = [place] if place in ids else place.split(":")
+    ends = [place] if place in ids else [_meant(end, ids) for end in place.split(":")]
     if len(ends) > 2:
         # Ids may have colons in them, as PCI addresses do.
         splits = [(place[:at], place[at + 1 :]) for at, sign in enumerate(place) if sign == ":"]
@@ -199,7 +206,7 @@ def _links_at(topology: Topology, place: str) -> set[int]:
                 hint=f"did you mean {near[0]}?" if near else "topotune show --json lists the vertices",
             )
     if len(ends) == 1:
-        found = {i for i, link in enumerate(topology.links) if place in (link.src, link.dst)}
+        found = {i for i, link in enumerate(topology.links) if ends[0] in (link.src, link.dst)}
     else:
         found = {i for i, link in enumerate(topology.links) if {link.src, link.dst} == set(ends)}
     if not found:

@@ -1,0 +1,221 @@
+"""The optimum of allreduce on larger graphs: the same linear programme, cut by cut.
+
+Theory. The programme of `topotune.bounds.lp` asks of every host that a flow from a super-source reaches it in
+full; by the theorem of maximum flow and minimum cut that is to ask of every set S of vertices that what
+leaves it in the part for copying, and what enters it in the part for adding, is at least what the hosts in S
+root. There are too many sets to write down, and few that count: start with single hosts, solve, look for
+sets that the solution breaks (a minimum cut for each host), add them, and solve again, until none is broken.
+On the way each solution is a bound: with fewer conditions the rate is never too low.
+
+Vertices without ranks that add and copy may be roots as well, and need not hand on what they take in. But
+each way on from one of them leads to another host: of a byte that enters it no more copies leave than there
+are hosts beside the root; and likewise of what it adds.
+
+Where exchanges of vertices leave the graph as it is, the mean of a solution's images is a solution as good,
+so one variable serves all hosts that are alike, and all links that are; and one host of each kind is asked.
+
+Source: Dantzig, Fulkerson and Johnson, 1954, for adding what is broken; Bödi, Herr and Joswig, "Algorithms
+for highly symmetric linear and integer programs", 2013, for the means.
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import linprog
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+from topotune.bounds.graph import CapacityGraph
+from topotune.bounds.symmetry import Likeness
+
+MAX_ROUNDS: Final = 60
+MAX_WORK: Final = 40_000
+"""Hosts that are unlike times links: beyond, it all takes longer than seconds."""
+
+MAX_KINDS: Final = 2_000
+"""Links that are unlike: rows are as long as twice that."""
+
+_BROKEN: Final = 1e-7
+"""Share of the rate by which a set must fall short to be added."""
+
+_UNITS: Final = 2**28
+"""That the rate is divided in for flows of whole units: all flows then fit 32 bits."""
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CutPlanes:
+    """What no allreduce exceeds.
+
+    Attributes:
+        algbw_bytes_per_s: message size over time.
+        is_optimum: whether no set is broken, so that it is the value of the linear programme.
+    """
+
+    algbw_bytes_per_s: float
+    is_optimum: bool
+
+
+def allreduce_by_cuts(
+    graph: CapacityGraph, alike: Likeness, *, adding: Set[str] = frozenset(), max_rounds: int = MAX_ROUNDS
+) -> CutPlanes | None:
+    """The optimum of allreduce by adding cuts, or a bound of it where that takes too many.
+
+    Args:
+        graph: ranks on at least two vertices, which can all reach each other.
+        alike: what is so in it, with the same vertices marked as are ``adding``.
+        adding: vertices without ranks that add and copy.
+        max_rounds: solutions that are looked at.
+
+    Returns:
+        None where the graph is too large, or the solver finds nothing.
+    """
+    if len(alike.unlike(graph.hosts)) * len(graph.capacities) > MAX_WORK:
+        return None
+    if len(set(alike.arcs.values())) > MAX_KINDS:
+        return None
+    programme = _Programme(graph, alike, adding)
+    algbw: float | None = None
+    for _ in range(max_rounds):
+        solved = programme.solve()
+        if solved is None:
+            break
+        algbw, x, parts = solved
+        if not programme.add_broken(x, parts):
+            return CutPlanes(algbw_bytes_per_s=algbw, is_optimum=True)
+    return None if algbw is None else CutPlanes(algbw_bytes_per_s=algbw, is_optimum=False)
+
+
+class _Programme:
+    """Columns: what each kind of vertex roots, then of each kind of link what copies, and what adds."""
+
+    def __init__(self, graph: CapacityGraph, alike: Likeness, adding: Set[str]) -> None:
+        self._vertices = {vertex: number for number, vertex in enumerate(graph.vertices)}
+        roots = [*sorted(graph.hosts), *sorted(adding)]
+        kinds = {
+            kind: number for number, kind in enumerate(dict.fromkeys(alike.vertices[root] for root in roots))
+        }
+        link_kinds = {kind: number for number, kind in enumerate(sorted(set(alike.arcs.values())))}
+        self._num_roots, self._num_links = len(kinds), len(link_kinds)
+        self.sinks = [self._vertices[host] for host in alike.unlike(graph.hosts)]
+        self._root = np.array([self._vertices[root] for root in roots])
+        self._root_kind = np.array([kinds[alike.vertices[root]] for root in roots])
+        arcs = list(graph.capacities)
+        self._tail = np.array([self._vertices[tail] for tail, _ in arcs])
+        self._head = np.array([self._vertices[head] for _, head in arcs])
+        self._link_kind = np.array([link_kinds[alike.arcs[arc]] for arc in arcs])
+        # By links without a limit, far beyond all others, these would be within the solver's tolerance.
+        limited = [rate for arc, rate in graph.capacities.items() if arc not in graph.unlimited]
+        self._scale = float(max(limited or graph.capacities.values()))
+        self._capacity = np.zeros(self._num_links)
+        for arc, capacity in graph.capacities.items():
+            self._capacity[link_kinds[alike.arcs[arc]]] = capacity / self._scale
+        self._balance = self._balanced(graph, alike.vertices, adding)
+        self._rows: dict[bytes, FloatArray] = {}
+        for helper in alike.unlike(adding):
+            for part in (0, 1):
+                self._add_fan(self._vertices[helper], kinds[helper], part, len(graph.hosts))
+        for vertex in self.sinks:
+            alone = np.arange(len(self._vertices)) == vertex
+            for part in (0, 1):
+                self._add(alone, part)
+                self._add(~alone, part)
+
+    def _add_fan(self, vertex: int, kind: int, part: int, num_hosts: int) -> None:
+        """What may leave a vertex that copies (part 0), or enter one that adds (part 1)."""
+        row = np.zeros(self._num_columns)
+        near, far = (self._tail, self._head) if part == 0 else (self._head, self._tail)
+        many = np.bincount(self._link_kind[near == vertex], minlength=self._num_links)
+        one = np.bincount(self._link_kind[far == vertex], minlength=self._num_links)
+        row[self._of_part(part)] = many - (num_hosts - 1) * one
+        row[kind] = -num_hosts
+        self._rows[row.tobytes()] = row
+
+    @property
+    def _num_columns(self) -> int:
+        return self._num_roots + 2 * self._num_links
+
+    def _balanced(self, graph: CapacityGraph, kind: Mapping[str, str], adding: Set[str]) -> FloatArray:
+        """Rows that say that as much enters a switch as leaves it, in each part."""
+        rows = []
+        for switch in sorted({kind[v] for v in graph.vertices if v not in graph.hosts and v not in adding}):
+            vertex = self._vertices[switch]
+            net = np.bincount(self._link_kind[self._head == vertex], minlength=self._num_links) - np.bincount(
+                self._link_kind[self._tail == vertex], minlength=self._num_links
+            )
+            for part in (0, 1):
+                row = np.zeros(self._num_columns)
+                row[self._of_part(part)] = net
+                rows.append(row)
+        return np.array(rows).reshape(len(rows), self._num_columns)
+
+    def _of_part(self, part: int) -> slice:
+        first = self._num_roots + part * self._num_links
+        return slice(first, first + self._num_links)
+
+    def _add(self, side: npt.NDArray[np.bool_], part: int) -> None:
+        """What is rooted on a side must leave it (part 0), or enter it (part 1)."""
+        row = np.zeros(self._num_columns)
+        row[: self._num_roots] = np.bincount(self._root_kind[side[self._root]], minlength=self._num_roots)
+        near, far = (self._tail, self._head) if part == 0 else (self._head, self._tail)
+        crossing = side[near] & ~side[far]
+        row[self._of_part(part)] = -np.bincount(self._link_kind[crossing], minlength=self._num_links)
+        self._rows.setdefault(row.tobytes(), row)
+
+    def solve(self) -> tuple[float, FloatArray, FloatArray] | None:
+        """The rate in bytes/s; what each kind of vertex roots, and both parts of its links, scaled.
+
+        None where the solver gives up.
+        """
+        num_columns = self._num_columns
+        shared = np.zeros((self._num_links, num_columns))
+        at = np.arange(self._num_links)
+        shared[at, self._num_roots + at] = shared[at, self._num_roots + self._num_links + at] = 1.0
+        rows = coo_array(np.vstack((shared, *self._rows.values())))
+        objective = np.zeros(num_columns)
+        objective[: self._num_roots] = -np.bincount(self._root_kind, minlength=self._num_roots)
+        solution = linprog(
+            objective,
+            A_ub=rows,
+            b_ub=np.concatenate((self._capacity, np.zeros(len(self._rows)))),
+            A_eq=coo_array(self._balance) if len(self._balance) else None,
+            b_eq=np.zeros(len(self._balance)) if len(self._balance) else None,
+            method="highs",
+        )
+        if solution.status != 0 or solution.fun >= 0:
+            return None
+        found = np.maximum(solution.x, 0.0)
+        parts = found[self._num_roots :].reshape(2, self._num_links)
+        return -float(solution.fun) * self._scale, found[: self._num_roots], parts
+
+    def add_broken(self, x: FloatArray, parts: FloatArray) -> bool:
+        """Add the sets that a solution breaks; whether there are any."""
+        known = len(self._rows)
+        rooted = x[self._root_kind]
+        rate = float(rooted.sum())
+        source, size = len(self._vertices), len(self._vertices) + 1
+        for part in (0, 1):
+            near, far = (self._tail, self._head) if part == 0 else (self._head, self._tail)
+            carried = parts[part][self._link_kind]
+            amounts = np.minimum(np.concatenate((rooted, carried)) / rate, 1.0) * _UNITS
+            ends = (
+                np.concatenate((np.full(len(self._root), source), near)),
+                np.concatenate((self._root, far)),
+            )
+            flows = csr_array((amounts.astype(np.int32), ends), shape=(size, size))
+            for sink in self.sinks:
+                flow = maximum_flow(flows, source, sink).flow
+                residual = flows - flow
+                residual.data = (residual.data > 0).astype(np.int32)
+                residual.eliminate_zeros()
+                side = np.zeros(size, dtype=np.bool_)
+                side[breadth_first_order(residual, source, return_predecessors=False)] = True
+                side = side[:source]
+                needed = float(rooted[side[self._root]].sum())
+                if needed - float(carried[side[near] & ~side[far]].sum()) > _BROKEN * rate:
+                    self._add(side, part)
+        return len(self._rows) > known
