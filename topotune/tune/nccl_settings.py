@@ -21,7 +21,8 @@ NCCL prints what it runs for each call (`topotune.tune.nccl_log`). A setting tha
 not measured, and is left out.
 
 Source: NCCL 2.18 to 2.30, ``ncclTopoTuneModel`` (LL128: NVLink within a node, at most PCI switches on the way
-to the network's adapters, equal GPUs from Volta on), ``parseList``; user guide, "Environment Variables".
+to the network's adapters, equal GPUs from Volta on or any from Hopper on), ``parseList``; user guide,
+"Environment Variables".
 """
 
 from collections.abc import Iterable, Mapping

@@ -134,8 +134,8 @@ def compare_worker(
     """Compare a plan with the default on this rank, together with all others.
 
     Args:
-        payload: ``plan_path``, and ``sizes`` (or None), ``budget_s``, ``seed``, which may be left out
-            (`CompareOptions`).
+        payload: ``plan_path``, and ``sizes`` (or None), ``budget_s``, ``seed``, ``backend`` (the
+            plan's), which may be left out (`CompareOptions`).
         on_progress: called on rank 0, before each block of calls.
         on_network: called on rank 0 with each line about the network interfaces that the nodes use.
         say: as for `joined_world`.
