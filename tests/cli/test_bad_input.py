@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from command_line import topotune
+from export_plans import gpu_document
 from plan_example import example as plan_document
 
 from topotune.cli import plans
@@ -58,6 +59,17 @@ def test_wrong_use_is_one_clear_line_and_exit_code_2(tmp_path, arguments, first_
 def test_nccl_without_a_gpu_is_refused(tmp_path):
     assert refused("tune", "--backend", "nccl", cwd=tmp_path).startswith(
         "error: --backend nccl: no GPU was found on this machine: "
+    )
+
+
+@pytest.mark.skipif(os.path.exists("/dev/nvidiactl"), reason="this machine has an NVIDIA driver")
+def test_a_plan_for_nccl_is_not_compared_without_a_gpu(tmp_path):
+    (tmp_path / "plan.json").write_text(json.dumps(gpu_document()))
+    assert refused("compare", "plan.json", cwd=tmp_path).startswith(
+        "error: plan.json is for nccl: no GPU was found on this machine: "
+    )
+    assert refused("compare", "plan.json", "--step", cwd=tmp_path).startswith(
+        "error: a training step is emulated on CPUs alone"
     )
 
 

@@ -40,6 +40,7 @@ def test_the_job_gets_the_variables_and_hears_nothing_unasked(tmp_path):
         "HOROVOD_FUSION_THRESHOLD": "26214400",
     }
     assert said == []
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]  # what needs a file is export's affair
 
 
 def test_verbose_says_in_one_line_what_was_set(tmp_path):

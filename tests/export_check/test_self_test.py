@@ -15,6 +15,7 @@ from topotune.errors import RunError, UsageError
 from topotune.export_check import Observation, Verification, find_check, watched
 from topotune.export_check.openmpi import find_open_mpi
 from topotune.export_check.sizes import MAX_BYTES, MAX_SIZES, check_num_ranks, probed_sizes
+from topotune.export_check.verification import is_slower
 from topotune.plan.exports import BaseFile, ExportOptions, find_target
 from topotune.plan.exports.counterparts import choices_of
 from topotune.plan.exports.mpich_json import counterpart
@@ -235,7 +236,12 @@ def test_the_table_says_what_was_seen():
         "           0 B  ring          10 µs    20 µs  as the plan says",
         "         999 B  own decision  10 µs    10 µs  NOT what the plan says",
         "        1000 B  own decision      –        –  not shown: it may change",
+        "at no size slower here with the export than without it",
     ]
+    slow = replace(verification, observations=(replace(seen[0], is_slower=True), *seen[1:]))
+    assert describe_verification(slow).splitlines()[-1] == "slower here with the export than without it: 0 B"
+    never_run = replace(verification, observations=(seen[2],))
+    assert len(describe_verification(never_run).splitlines()) == 3
 
 
 def test_the_table_never_wraps_on_a_terminal():
@@ -245,6 +251,20 @@ def test_the_table_never_wraps_on_a_terminal():
     verification = Verification(program="Open MPI 4.1.4", num_ranks=4, observations=(same,))
     for columns in (40, 80):
         with shown_on(columns):
-            _, *table = describe_verification(verification).splitlines()
+            _, *table, _ = describe_verification(verification).splitlines()
         assert max(map(len, table)) <= columns
         assert "as the plan says" in " ".join(line.strip() for line in table)
+
+
+@pytest.mark.parametrize(
+    ("times_s", "slower"),
+    [
+        ((2.0, 2.1, 2.2, 2.3), True),
+        ((1.0, 1.1, 1.2, 1.3), False),
+        ((0.1, 0.2, 0.3, 0.4), False),
+        ((1.1, 1.2, 9.0, 9.0), False),
+    ],
+    ids=["all slower", "alike", "faster", "a few late calls"],
+)
+def test_slower_is_what_lies_apart(times_s, slower):
+    assert is_slower(times_s, (1.0, 1.1, 1.2, 1.3)) == slower

@@ -13,9 +13,10 @@ from gloo_world import run_world
 from topotune.execute import check_exact
 from topotune.execute.build import build_executable
 from topotune.execute.nccl_communicator import NcclCommunicator
-from topotune.tune.gpu_station import NcclEngine, log_to
-from topotune.tune.nccl_place import combined_place, local_nccl_facts
-from topotune.tune.nccl_settings import not_as_set, parse_log, settings_for
+from topotune.tune.gpu_station import NcclEngine
+from topotune.tune.nccl_log import log_to, parse_log
+from topotune.tune.nccl_place import combined_place, nccl_facts
+from topotune.tune.nccl_settings import not_as_set, settings_for
 
 pytestmark = pytest.mark.gpu
 
@@ -87,8 +88,9 @@ def run_settings(rank, num_ranks, store, folder):
     problems = {}
     timeout = timedelta(seconds=60)
     with Communicator(store, rank, num_ranks, name="private", timeout=timeout) as private:
-        place = combined_place(Messages(private.group).gather(local_nccl_facts()), [0] * num_ranks)
-        engine = NcclEngine(private, place, Path(folder) / f"log-{rank}")
+        log = Path(folder) / f"log-{rank}"
+        place = combined_place(Messages(private.group).gather(nccl_facts(private, log)), [0] * num_ranks)
+        engine = NcclEngine(private, place, log)
         numbers = torch.ones(2**18, device="cuda")
         for setting in settings_for(place):
             communicator = engine.make(setting)

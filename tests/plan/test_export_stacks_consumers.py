@@ -167,6 +167,7 @@ def test_tensorflow_takes_the_size_of_packs_and_the_launchers_cluster(name, expe
 
 
 @needs("jax")
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [None, "installed"])
 def test_jax_knows_the_flags_that_are_written_for_its_version(version):
     found = python("import jaxlib.version as v; print(v.__version__)")

@@ -24,7 +24,8 @@ from plan_strategies import plans
 
 from topotune.errors import InputFileError, UsageError
 from topotune.plan import find_row
-from topotune.plan.exports import ExportOptions, find_target
+from topotune.plan.exports import ExportOptions, find_target, nccl_env
+from topotune.plan.exports.job_environment import job_environment
 from topotune.plan.exports.nccl_csv import CATCH_ALL, COLLECTIVES, LAST_BYTE, CsvRow, TunerCsv
 from topotune.plan.exports.nccl_env import NcclEnvironment
 from topotune.plan.exports.nccl_table import HEAD
@@ -258,7 +259,7 @@ def test_a_file_of_the_stock_plugin_without_a_catch_all_is_refused():
 def variables(plan, version=None):
     target = find_target("nccl-env")
     translated = target.from_plan(plan, ExportOptions(version=version))
-    return target.environment(translated.document), translated.warnings
+    return nccl_env.variables(translated.document), translated.warnings
 
 
 def test_lists_go_by_collective_and_ring_is_always_in_them():
@@ -271,8 +272,19 @@ def test_lists_go_by_collective_and_ring_is_always_in_them():
     assert warnings == (
         "allreduce: NCCL chooses by itself at which sizes it runs Ring, Tree: the plan's sizes are lost; "
         "--to nccl-tuner keeps them",
+        "NCCL_PROTO is for jobs on one node: on several, LL in it can corrupt data silently on EFA",
         "NCCL_ALGO holds for every communicator of the job, also for those that were not measured",
     )
+
+
+@pytest.mark.parametrize(
+    ("proto", "unasked"), [("ll", {"NCCL_ALGO"}), ("simple", {"NCCL_ALGO", "NCCL_PROTO"})]
+)
+def test_a_job_that_may_have_more_nodes_than_its_plan_is_given_no_list_with_ll(proto, unasked):
+    plan = plan_of(num_nodes=1, allreduce=table(nccl("ring", proto)))
+    assert "NCCL_PROTO" in variables(plan)[0]
+    given = {variable.name for variable in job_environment(plan, "/plan.json").variables}
+    assert {name for name in given if name.startswith("NCCL_")} == unasked
 
 
 def test_one_list_for_all_collectives_before_2_24_and_only_of_full_plans():

@@ -1,6 +1,7 @@
 """A comparison says faster or slower only where its simultaneous interval does."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,11 +10,11 @@ from fake_bench import FAST, FakeBench, default_time
 
 from topotune.errors import UsageError, WrongResultError
 from topotune.plan.model import Row
-from topotune.tune.compare import compare_plan, comparison_to_document, sizes_to_compare, verdict_of
+from topotune.tune.compare import arm_of, compare_plan, comparison_to_document, sizes_to_compare, verdict_of
 from topotune.tune.judge import PASSES
 from topotune.tune.options import DEFAULT_SIZES, CompareOptions, TuneOptions
 from topotune.tune.sampling import Sampling
-from topotune.tune.trial import DEFAULT, PLANNED, WRAPPED
+from topotune.tune.trial import DEFAULT, PLANNED, WRAPPED, Candidate
 
 ROWS = (
     Row(min_bytes=0, max_bytes=1024, algorithm="default"),
@@ -157,6 +158,27 @@ def test_where_the_plan_says_default_both_arms_share_their_connections():
     assert bench.renewals == PASSES - 1
 
 
+def test_a_row_of_nccls_own_settings_is_timed_as_that_setting():
+    ring = Candidate.of("nccl", {"algo": "ring", "proto": "simple"})
+    rows = {
+        1024: Row(min_bytes=0, max_bytes=2048, algorithm="default"),
+        4096: Row(min_bytes=2048, max_bytes=None, algorithm="nccl", params=ring.params),
+    }
+    bench = FakeBench(lambda arm, size: default_time(size) / (2.0 if arm == ring else 1.0))
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+    options = CompareOptions(plan_path="plan.json", sizes=tuple(rows), budget_s=5.0, backend="nccl")
+    found, _ = compare_plan(
+        sampling,
+        list(rows.values()),
+        options,
+        algorithm_at=lambda size: rows[size].algorithm,
+        arm_at=lambda size: arm_of(rows[size]),
+    )
+    assert [(row.algorithm, row.verdict) for row in found] == [("default", "same"), ("nccl", "faster")]
+    arms = {(block.message_bytes, block.arms) for block in bench.blocks}
+    assert arms == {(1024, (WRAPPED, PLANNED)), (4096, (DEFAULT, ring))}
+
+
 def test_samples_with_two_modes_are_told_and_kept():
     modes = iter([1.0, 1.0, 1.6] * 1000)
     bench = FakeBench(lambda arm, size: default_time(size) * next(modes), noise=0.01)
@@ -200,6 +222,24 @@ def test_options_out_of_range_are_refused(payload, message):
     with pytest.raises(UsageError) as error:
         TuneOptions.from_payload(payload)
     assert error.value.message.startswith(message)
+
+
+ON_HOSTS_ALONE = [
+    ({"step": {}}, "a training step is emulated on CPUs alone"),
+    ({"groups": "dp=2,tp=2"}, "on GPUs the allreduce of all ranks is measured alone"),
+    ({"collectives": ["allgather"]}, "on GPUs the allreduce of all ranks is measured alone"),
+]
+
+
+@pytest.mark.parametrize(("payload", "message"), ON_HOSTS_ALONE)
+def test_what_is_measured_in_the_hosts_memory_alone_is_refused_for_gpus(payload, message):
+    for options in (
+        partial(TuneOptions.from_payload, payload | {"backend": "nccl"}),
+        partial(CompareOptions.from_payload, payload | {"backend": "nccl", "plan_path": "plan.json"}),
+    ):
+        with pytest.raises(UsageError, match=message):
+            options()
+    assert TuneOptions(backend="nccl", collectives=("allreduce",)).backend == "nccl"
 
 
 def test_no_sizes_mean_the_usual_ones():

@@ -9,18 +9,24 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from gloo_world import run_world
 
-from topotune.errors import UsageError
+from topotune.errors import UsageError, WrongResultError
 from topotune.execute import Communicator
 from topotune.links.own_gpu import take_own_gpu
-from topotune.tune.gpu_station import GpuStation, log_to
+from topotune.plan.model import Row
+from topotune.tune.compare import arm_of, compare_plan
+from topotune.tune.gpu_station import GpuStation
+from topotune.tune.nccl_log import log_to
 from topotune.tune.nccl_place import combined_place, nccl_candidates
 from topotune.tune.nccl_settings import NcclSetting
+from topotune.tune.options import CompareOptions
+from topotune.tune.sampling import Sampling
 from topotune.tune.timing import TorchBench
-from topotune.tune.trial import DEFAULT, Block, Candidate
+from topotune.tune.trial import DEFAULT, TWIN, WRAPPED, Block, Candidate
 from topotune.tune.world import joined_world
 
 RING = NcclSetting(algo="ring", proto="simple").candidate
@@ -69,6 +75,19 @@ class GlooEngine:
         return self.log[start:]
 
 
+def compare_on(bench, candidate):
+    """A plan of one row against the default, at 4 KiB."""
+    row = Row(min_bytes=0, max_bytes=None, algorithm="nccl", params=candidate.params)
+    (compared,), _ = compare_plan(
+        Sampling(bench=bench, rng=np.random.default_rng(0)),
+        [row],
+        CompareOptions(plan_path="plan.json", sizes=(4096,), budget_s=1.0, backend="nccl"),
+        algorithm_at=lambda _size: row.algorithm,
+        arm_at=lambda _size: arm_of(row),
+    )
+    return compared
+
+
 def measure(rank, num_ranks, store):
     with joined_world(None) as world:
         engine = GlooEngine(world.private)
@@ -95,6 +114,21 @@ def measure(rank, num_ranks, store):
             )
             for condition in ("idle", "backward", "busy")
         ]
+        own = Block(
+            message_bytes=4096,
+            arms=(DEFAULT, TWIN, WRAPPED),
+            orders=((0, 1, 2),),
+            expected_s=(0.05, 0.05, 0.05),
+            warmups=(1, 1, 1),
+            limits_s=(None, None, None),
+        )
+        counted = world.planned.calls
+        times.append(bench.run(own))
+        assert world.planned.calls == counted, "a default on whatever connections went by the plan"
+        compared = compare_on(bench, RING)
+        assert (compared.algorithm, compared.plan_median_s > 0) == ("nccl", True)
+        with pytest.raises(WrongResultError, match="4 KiB by nccl: NCCL ran ring simple in its place"):
+            compare_on(bench, TREE)
         bench.end()
         station.close()
         return [check.problem for check in checks], [
@@ -106,7 +140,7 @@ def measure(rank, num_ranks, store):
 def test_settings_are_timed_in_turns_with_the_default_and_count_only_as_the_log_confirms_them():
     (problems, times), _ = run_world(2, measure)
     assert problems == [None, "NCCL ran ring simple in its place", None]
-    assert times == [((2, 3), None, 0)] * 3
+    assert times == [((2, 3), None, 0)] * 3 + [((1, 3), None, 0)]
 
 
 FACTS = {"version": [2, 27], "capability": [9, 0], "has_nvswitch": True, "is_efa": False}
@@ -117,6 +151,9 @@ def test_a_place_is_the_least_of_what_ranks_see_and_any_danger():
     place = combined_place([FACTS, FACTS, FACTS, FACTS | {"capability": [8, 0], "version": [2, 26]}], nodes)
     assert (place.version, place.capability, place.num_nodes, place.ranks_per_node) == ((2, 26), (8, 0), 2, 2)
     assert place.is_efa is False
+    assert place.ll128 == ()
+    table_of_rank_0 = [FACTS | {"ll128": ["ring"]}, FACTS | {"ll128": []}]
+    assert combined_place(table_of_rank_0, (0, 1)).ll128 == ("ring",)
     assert combined_place([FACTS, FACTS | {"is_efa": None}], (0, 1)).is_efa is None
     assert combined_place([FACTS | {"is_efa": None}, FACTS | {"is_efa": True}], (0, 1)).is_efa is True
 
@@ -138,7 +175,7 @@ def test_nccl_is_told_to_log_into_a_file_of_the_run(monkeypatch, tmp_path):
         monkeypatch.setenv(name, "")  # so that it is as before after the test
     log_to(tmp_path / "log")
     assert os.environ["NCCL_DEBUG"] == "INFO"
-    assert os.environ["NCCL_DEBUG_SUBSYS"] == "TUNING"
+    assert os.environ["NCCL_DEBUG_SUBSYS"] == "TUNING,ENV"
     assert Path(os.environ["NCCL_DEBUG_FILE"]) == tmp_path / "log"
 
 

@@ -126,7 +126,11 @@ def test_further_launches_measure_the_points_of_the_first_in_a_share_of_the_time
     second = tune_payload(PAYLOAD, 3, 1, [first])
     assert second["budget_s"] == pytest.approx(9.0)
     assert [one["message_bytes"] for one in second["points"]] == [size for size, _ in POINTS]
-    assert tune_payload(PAYLOAD, 3, 1, [None]) == {"launch": 1, "budget_s": second["budget_s"]}
+    assert tune_payload(PAYLOAD, 3, 1, [None]) == {
+        "launch": 1,
+        "budget_s": second["budget_s"],
+        "backend": "gloo",
+    }
     defaults = {"plan": plan_to_document(plan((*ROWS[:1], replace(ROWS[3], min_bytes=1024)))), "samples": []}
     assert tune_payload(PAYLOAD, 3, 1, [defaults]) is None, "there is nothing to measure again"
     again = {"samples": launch(rng, lambda size, candidate: 2.0)}

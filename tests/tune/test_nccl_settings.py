@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from topotune.errors import UsageError
 from topotune.plan import check_params
 from topotune.plan.nccl import NCCL_ALGOS, NCCL_PROTOS
+from topotune.tune.nccl_log import Ran, ll128_allowed, parse_log
 from topotune.tune.nccl_settings import (
     NcclPlace,
     NcclSetting,
-    Ran,
     environment_of,
     not_as_set,
-    parse_log,
     setting_problem,
     settings_for,
     why_no_settings,
@@ -32,6 +31,7 @@ PLACES = st.builds(
     capability=st.sampled_from([(7, 0), (8, 0), (9, 0), (10, 0)]),
     has_nvswitch=st.booleans(),
     is_efa=st.sampled_from([True, False, None]),
+    ll128=st.sampled_from([(), ("ring",), ("tree", "ring"), NCCL_ALGOS]),
 )
 SETTINGS = st.builds(
     NcclSetting,
@@ -58,13 +58,19 @@ def test_on_one_node_of_a_switched_machine_rings_trees_and_nvls_are_tried():
     }
 
 
+def is_safe(variables, setting, place):
+    """By the rules of the page, told once more: EFA, and what NCCL's own check allows."""
+    if "LL128" in variables["NCCL_PROTO"] and (place.is_efa or setting.algo not in place.ll128):
+        return False
+    return place.num_nodes == 1 or place.is_efa is False
+
+
 @given(place=PLACES)
 def test_no_setting_that_is_tried_is_dangerous_and_each_is_a_row_of_plans(place):
     for setting in settings_for(place):
         variables = environment_of(setting, place)
         assert set(variables) == {"NCCL_ALGO", "NCCL_PROTO"}
-        assert "LL128" not in variables["NCCL_PROTO"]
-        assert place.num_nodes == 1 or place.is_efa is False
+        assert is_safe(variables, setting, place)
         assert "^" not in "".join(variables.values())
         candidate = setting.candidate
         num_ranks = place.num_nodes * place.ranks_per_node
@@ -78,9 +84,7 @@ def test_a_setting_is_refused_in_words_or_becomes_variables_without_danger(place
         with pytest.raises(UsageError, match=f"nccl {setting.algo} {setting.proto}: "):
             environment_of(setting, place)
         return
-    variables = environment_of(setting, place)
-    assert "LL128" not in variables["NCCL_PROTO"]
-    assert place.num_nodes == 1 or place.is_efa is False
+    assert is_safe(environment_of(setting, place), setting, place)
 
 
 @pytest.mark.parametrize("is_efa", [True, None])
@@ -92,9 +96,26 @@ def test_nothing_is_told_to_nccl_between_nodes_where_the_network_is_efa_or_not_k
         environment_of(NcclSetting(algo="ring", proto="simple"), place)
 
 
-def test_ll128_is_never_set_since_any_list_with_it_switches_off_nccls_check():
-    with pytest.raises(UsageError, match="LL128 switches off NCCL's check"):
-        environment_of(NcclSetting(algo="ring", proto="ll128"), H100)
+def test_ll128_is_tried_where_nccls_own_check_allows_it_and_nowhere_else():
+    ll128 = {"ring": NcclSetting(algo="ring", proto="ll128"), "tree": NcclSetting(algo="tree", proto="ll128")}
+    for setting in ll128.values():
+        with pytest.raises(UsageError, match="NCCL's own table does not allow it here"):
+            environment_of(setting, H100)
+    allowed = replace(H100, ll128=("ring",))
+    assert ll128["ring"] in settings_for(allowed)
+    assert ll128["tree"] not in settings_for(allowed)
+    assert environment_of(ll128["ring"], allowed) == {
+        "NCCL_ALGO": "allreduce:Ring",
+        "NCCL_PROTO": "allreduce:LL128",
+    }
+
+
+@pytest.mark.parametrize("num_nodes", [1, 2])
+def test_ll128_is_never_set_on_efa_whatever_the_table_says(num_nodes):
+    place = replace(H100, num_nodes=num_nodes, is_efa=True, ll128=("tree", "ring"))
+    assert not any(setting.proto == "ll128" for setting in settings_for(place))
+    with pytest.raises(UsageError, match="AWS EFA"):
+        environment_of(NcclSetting(algo="ring", proto="ll128"), place)
 
 
 def test_from_2_24_on_lists_go_by_collective_so_that_others_keep_ring():
@@ -141,9 +162,60 @@ def test_the_log_of_both_kinds_is_read():
     ]
 
 
+def table(**ll128_gb_per_s):
+    """What NCCL prints of its model, three algorithms to a block: this for LL128, 9.9 for others."""
+    blocks = [("Tree", "Ring", "CollNetDirect"), ("CollNetChain", "NVLS", "NVLSTree"), ("PAT",)]
+    lines = []
+    for block in blocks:
+        lines.append("  Algorithm   |" + "".join(f" {'':14}   {algo:>14}   {'':14} |" for algo in block))
+        lines.append("  Protocol    |" + "".join(f" {name:>14} |" for name in ("LL", "LL128", "Simple") * 3))
+        for collective in ("Broadcast", "AllReduce"):
+            rates = [ll128_gb_per_s.get(algo, 0.0) if collective == "AllReduce" else 9.9 for algo in block]
+            cells = [f"{8.4:8.1f}/{rate:6.1f} |" for ll128 in rates for rate in (9.9, ll128, 9.9)]
+            lines.append(f"{collective:>13} |" + "".join(cells))
+    return "".join(f"host:1:2 [0] NCCL INFO {line}\n" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        (table(Tree=20.1, Ring=36.7), ("tree", "ring")),
+        (table(Ring=36.7), ("ring",)),
+        (table(Ring=36.7, NVLSTree=1.0), ("ring", "nvls_tree")),
+        (table(), ()),
+        (table(Tree=20.1, Ring=36.7) + table(Ring=36.7), ("ring",)),
+        ("host:1:2 [0] NCCL INFO NCCL_PROTO set by environment to LL128\n" + table(Ring=36.7), ()),
+        (table().replace("AllReduce |     8.4/   9.9 |", "AllReduce |"), ()),
+        (table(Ring=36.7).replace("/  36.7 |", "|"), ()),
+        (table(Ring=36.7).replace("/  36.7 |", "/     ? |"), ()),
+        (table(Ring=36.7).replace("Algorithm", "Algorithms"), ()),
+        (LOG, ()),
+        ("", ()),
+    ],
+    ids=[
+        "both",
+        "rings",
+        "any name",
+        "none",
+        "of two tables",
+        "set",
+        "fewer cells",
+        "no bandwidth",
+        "no number",
+        "other heads",
+        "calls",
+        "empty",
+    ],
+)
+def test_where_ll128_is_allowed_is_read_from_nccls_own_table(text, allowed):
+    assert ll128_allowed(text) == allowed
+
+
 @given(text=st.text(max_size=200))
 def test_no_log_is_too_odd_to_read(text):
     parse_log(text)
+    ll128_allowed(text)
+    ll128_allowed(table(Ring=1.0).replace("9.9", text))
 
 
 @pytest.mark.parametrize(

@@ -266,8 +266,10 @@ def compare(
         "step": step_payload(gradients, params, backward, compute, asked=step),
         "groups": groups,
         "collectives": collectives_payload(collectives),
+        "backend": plan.fingerprint.hard.backend,
     }
     CompareOptions.from_payload(payload)
+    check_backend(plan.fingerprint.hard.backend, asked_by=f"{plan_file} is for nccl")
     force_interface(interface)
     launcher = find_launcher(nproc_per_node)
     if launcher.speaks:

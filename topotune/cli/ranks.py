@@ -106,8 +106,16 @@ def on_launches(
     )
 
 
-def check_backend(name: str) -> str:
-    """Refuse a collective library that cannot be used here."""
+def check_backend(name: str, *, asked_by: str | None = None) -> str:
+    """Refuse a collective library that cannot be used here.
+
+    Args:
+        name: of the library.
+        asked_by: what wants it, in words; None where the user named it by ``--backend``.
+
+    Raises:
+        UsageError: there is no such library, or no GPU here.
+    """
     if name == "gloo":
         return name
     if name == "nccl":
@@ -117,9 +125,11 @@ def check_backend(name: str) -> str:
         reading = read_nvml(load_nvml(), Faults())
         if not reading.gpus:
             raise UsageError(
-                "--backend nccl: no GPU was found on this machine: "
+                f"{asked_by or '--backend nccl'}: no GPU was found on this machine: "
                 + (reading.absent or "the driver knows none"),
-                hint="--backend gloo tunes gradient exchange between CPUs",
+                hint="--backend gloo tunes gradient exchange between CPUs"
+                if asked_by is None
+                else "compare it where it was made; topotune show prints what was measured there",
             )
         return name
     raise UsageError(f"--backend {name}: is neither gloo nor nccl")

@@ -51,11 +51,11 @@ class Watched:
 
     Attributes:
         digests: size → digest of the operation's calls on all ranks.
-        medians_s: size → median time of the slowest rank.
+        times_s: size → of each timed call, the slowest rank's time.
     """
 
     digests: dict[int, str]
-    medians_s: dict[int, float]
+    times_s: dict[int, tuple[float, ...]]
 
 
 def version_said(program: str, *arguments: str) -> str:
@@ -148,7 +148,7 @@ def run_watched(
     results = json.loads(said[-1].removeprefix(watched.MARK))["results"]
     return Watched(
         digests={result["bytes"]: result["digest"] for result in results},
-        medians_s={result["bytes"]: result["median_s"] for result in results},
+        times_s={result["bytes"]: tuple(result["times_s"]) for result in results},
     )
 
 

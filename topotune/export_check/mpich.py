@@ -15,7 +15,7 @@ from typing import Final
 from topotune.errors import RunError
 from topotune.export_check.jobs import Launcher, library_near, run_watched, version_said
 from topotune.export_check.sizes import check_num_ranks, probed_sizes
-from topotune.export_check.verification import Observation, Verification, judge
+from topotune.export_check.verification import Observation, Verification, observed
 from topotune.plan import Plan
 from topotune.plan.exports.catalog import find_target
 from topotune.plan.exports.counterparts import choices_of
@@ -71,19 +71,10 @@ def check(plan: Plan, target: Target, options: ExportOptions) -> Verification:
             num_ranks,
             [size for size, said in sizes if said == word],
             environment={**_FLAT, "MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": word},
-        ).digests
+        )
         for word in dict.fromkeys(word for _, word in sizes if word is not None)
     }
-    observations += [
-        Observation(
-            message_bytes=size,
-            expected=word,
-            verdict=verdict,
-            median_s=seen.medians_s[size],
-            own_median_s=own.medians_s[size],
-        )
-        for size, word, verdict in judge(sizes, seen.digests, own.digests, forced)
-    ]
+    observations += observed(sizes, seen, own, forced)
     return Verification(
         program=launcher.version,
         num_ranks=num_ranks,

@@ -3,14 +3,13 @@
 import os
 import re
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from topotune.errors import RunError, UsageError
-from topotune.export_check.jobs import Launcher, Watched, library_near, run_watched, version_said
+from topotune.export_check.jobs import Launcher, library_near, run_watched, version_said
 from topotune.export_check.sizes import check_num_ranks, probed_sizes
-from topotune.export_check.verification import Observation, Verification, judge
+from topotune.export_check.verification import Verification, observed
 from topotune.plan import Plan
 from topotune.plan.exports.counterparts import Choice
 from topotune.plan.exports.openmpi_tuned import ALGORITHMS, RuleFile
@@ -66,23 +65,7 @@ def check(plan: Plan, target: Target, options: ExportOptions) -> Verification:
         for word in dict.fromkeys(word for _, word in sizes if word is not None)
     }
     return Verification(
-        program=launcher.version, num_ranks=num_ranks, observations=_observations(sizes, seen, own, forced)
-    )
-
-
-def _observations(
-    sizes: list[tuple[int, str | None]], seen: Watched, own: Watched, forced: Mapping[str, Watched]
-) -> tuple[Observation, ...]:
-    digests = {word: watched.digests for word, watched in forced.items()}
-    return tuple(
-        Observation(
-            message_bytes=size,
-            expected=word,
-            verdict=verdict,
-            median_s=seen.medians_s[size],
-            own_median_s=own.medians_s[size],
-        )
-        for size, word, verdict in judge(sizes, seen.digests, own.digests, digests)
+        program=launcher.version, num_ranks=num_ranks, observations=observed(sizes, seen, own, forced)
     )
 
 

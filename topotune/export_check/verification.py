@@ -1,8 +1,11 @@
 """What was seen when another program ran with an export, as data and JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import median, quantiles
 from typing import Any, Literal
+
+from topotune.export_check.jobs import Watched
 
 Verdict = Literal["chosen", "same", "own", "other", "not shown"]
 
@@ -20,6 +23,8 @@ class Observation:
         reason: why it was not shown, else "".
         median_s: with the export; None where it was not run.
         own_median_s: without it.
+        is_slower: with the export even the faster quarter of the calls took longer than three quarters
+            without it. The two are separate jobs, so it tells of this run alone.
     """
 
     message_bytes: int
@@ -28,6 +33,7 @@ class Observation:
     reason: str = ""
     median_s: float | None = None
     own_median_s: float | None = None
+    is_slower: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +59,41 @@ class Verification:
 def verification_to_json(verification: Verification) -> dict[str, Any]:
     """As part of a JSON document."""
     return asdict(verification) | {"holds": verification.holds}
+
+
+def observed(
+    sizes: Sequence[tuple[int, str | None]], seen: Watched, own: Watched, forced: Mapping[str, Watched]
+) -> tuple[Observation, ...]:
+    """What each size shows, and how long it took.
+
+    Args:
+        sizes: with the word that the plan says there, None for the program's own decision.
+        seen: the job with the export.
+        own: the job without it.
+        forced: word → a job with this algorithm alone.
+    """
+    digests = {word: watched.digests for word, watched in forced.items()}
+    return tuple(
+        Observation(
+            message_bytes=size,
+            expected=word,
+            verdict=verdict,
+            median_s=median(seen.times_s[size]),
+            own_median_s=median(own.times_s[size]),
+            is_slower=is_slower(seen.times_s[size], own.times_s[size]),
+        )
+        for size, word, verdict in judge(sizes, seen.digests, own.digests, digests)
+    )
+
+
+def is_slower(times_s: Sequence[float], own_times_s: Sequence[float]) -> bool:
+    """Whether the middle halves of two samples lie apart, the first above the second.
+
+    Args:
+        times_s: at least two.
+        own_times_s: likewise.
+    """
+    return quantiles(times_s, n=4)[0] > quantiles(own_times_s, n=4)[2]
 
 
 def judge(

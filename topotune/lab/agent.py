@@ -8,8 +8,8 @@ launcher in the same way, and if a rank fails, writes which and how to OUTCOME_F
 the lowest; the node's other ranks get SIGTERM from torch, and how they end says nothing.
 
 When the first node's launcher ends, those of other nodes lose its store, and torch logs a page of addresses
-for each. The lab says in a line what failed, so this process keeps torch's log to itself, unless the user asked
-for it (LOGLEVEL, TORCH_CPP_LOG_LEVEL); the ranks' own is as they set it.
+for each. The lab says in a line what failed, so this process keeps torch's log to itself, unless the user
+asked for it (LOGLEVEL, TORCH_CPP_LOG_LEVEL); the ranks' own is as they set it.
 """
 
 import json

@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Final
 
+from topotune.probe.driver_library import DriverLibrary, address_of, opened, word_of
 from topotune.probe.faults import Faults
-from topotune.probe.kernel_text import parse_word
-from topotune.probe.pci import normalise_address
 
 _MAX_GPUS: Final = 64
-_MAX_NAME: Final = 200
 _MAX_WATTS: Final = 100_000
 
 
@@ -85,27 +83,22 @@ def read_amd(amdsmi: Any | None, faults: Faults) -> AmdReading:
     """
     if amdsmi is None:
         return AmdReading(absent="the AMD SMI bindings (amdsmi, of ROCm) are not installed")
-    try:
-        amdsmi.amdsmi_init()
-    except amdsmi.AmdSmiException as problem:
-        return AmdReading(absent=str(problem))
-    try:
-        return _Reader(amdsmi, faults).read()
-    finally:
-        amdsmi.amdsmi_shut_down()
+    with opened(amdsmi.amdsmi_init, amdsmi.amdsmi_shut_down, amdsmi.AmdSmiException) as absent:
+        if absent is not None:
+            return AmdReading(absent=absent)
+        return _Reader(DriverLibrary(amdsmi, amdsmi.AmdSmiException), faults).read()
 
 
 @dataclass(frozen=True)
 class _Reader:
-    amdsmi: Any
+    driver: DriverLibrary
     faults: Faults
 
     def read(self) -> AmdReading:
         handles: dict[str, Any] = {}
         listed = self.ask("amdsmi_get_processor_handles") or []
         for number, handle in enumerate(listed[:_MAX_GPUS]):
-            bdf = self.ask("amdsmi_get_gpu_device_bdf", handle)
-            address = normalise_address(bdf) if isinstance(bdf, str) else None
+            address = address_of(self.ask("amdsmi_get_gpu_device_bdf", handle))
             if address is None:
                 self.faults.add("left out, an AMD GPU without a PCI address", f"GPU {number}")
             else:
@@ -122,16 +115,14 @@ class _Reader:
         asic = self.ask("amdsmi_get_gpu_asic_info", handle)
         power = self.ask("amdsmi_get_power_cap_info", handle)
         numa = self.ask("amdsmi_topo_get_numa_node_number", handle)
-        uuid = self.ask("amdsmi_get_gpu_device_uuid", handle)
-        partition = self.ask("amdsmi_get_gpu_compute_partition", handle)
         return AmdGpu(
             pci_address=address,
             model=_word(asic, "market_name"),
-            uuid=_word({"uuid": uuid}, "uuid"),
+            uuid=self.driver.word("amdsmi_get_gpu_device_uuid", handle),
             numa=numa if isinstance(numa, int) and 0 <= numa < 2**16 else None,
             power_limit_w=_watts(power, "power_cap"),
             power_default_w=_watts(power, "default_power_cap"),
-            partition=_word({"partition": partition}, "partition"),
+            partition=self.driver.word("amdsmi_get_gpu_compute_partition", handle),
         )
 
     def peers(self, handles: Mapping[str, Any]) -> Iterator[AmdPeers]:
@@ -153,24 +144,15 @@ class _Reader:
     @property
     def xgmi(self) -> int:
         """What this version numbers xGMI by."""
-        return int(self.amdsmi.AmdSmiLinkType.AMDSMI_LINK_TYPE_XGMI)
+        return int(self.driver.bindings.AmdSmiLinkType.AMDSMI_LINK_TYPE_XGMI)
 
     def ask(self, question: str, *arguments: Any) -> Any | None:
-        """The answer of one function; None where these bindings or this device have none."""
-        function = getattr(self.amdsmi, question, None)
-        if function is None:
-            return None
-        try:
-            return function(*arguments)
-        except (self.amdsmi.AmdSmiException, UnicodeDecodeError):
-            return None
+        return self.driver.ask(question, *arguments)
 
 
 def _word(answer: Any, key: str) -> str | None:
-    text = answer.get(key) if isinstance(answer, dict) else None
-    if not isinstance(text, str) or not text.isprintable() or len(text) > _MAX_NAME or text == "N/A":
-        return None
-    return parse_word(text)
+    """The name under a key of an answer."""
+    return word_of(answer.get(key)) if isinstance(answer, dict) else None
 
 
 def _watts(answer: Any, key: str) -> float | None:

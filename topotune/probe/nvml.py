@@ -1,17 +1,15 @@
 """NVIDIA GPUs, their NVLinks and what pairs of them may do, from the driver's library (``import pynvml``).
 
-No library, no driver, or a driver too old for a question are ordinary: the answer is then not known. A
-machine without a driver has no GPUs that could be used, and `NvmlReading.absent` says why.
+A machine without a driver has no GPUs that could be used, and `NvmlReading.absent` says why.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Final, Literal
 
+from topotune.probe.driver_library import DriverLibrary, address_of, opened
 from topotune.probe.faults import Faults
-from topotune.probe.kernel_text import parse_word
-from topotune.probe.pci import normalise_address
 from topotune.topology.model import PcieLink
 from topotune.topology.rates import PCIE_WIDTHS, pcie_speed_gt_per_s
 
@@ -159,22 +157,22 @@ def read_nvml(nvml: Any | None, faults: Faults) -> NvmlReading:
     """
     if nvml is None:
         return NvmlReading(absent="the NVML bindings (nvidia-ml-py) are not installed")
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError as problem:
-        return NvmlReading(absent=str(problem))
-    try:
-        return _Reader(nvml, faults).read()
-    finally:
-        nvml.nvmlShutdown()
+    with opened(nvml.nvmlInit, nvml.nvmlShutdown, nvml.NVMLError) as absent:
+        if absent is not None:
+            return NvmlReading(absent=absent)
+        driver = DriverLibrary(nvml, nvml.NVMLError, nvml.NVMLError_FunctionNotFound)
+        return _Reader(driver, faults).read()
 
 
 @dataclass(frozen=True)
 class _Reader:
-    nvml: Any
+    driver: DriverLibrary
     faults: Faults
-    # Questions by name that the whole driver cannot answer: asked once, not once for every link.
-    unanswered: set[str] = field(default_factory=set)
+
+    @property
+    def nvml(self) -> Any:
+        """The bindings, for their constants."""
+        return self.driver.bindings
 
     def read(self) -> NvmlReading:
         count = self.ask("nvmlDeviceGetCount")
@@ -332,34 +330,13 @@ class _Reader:
 
     def address(self, question: str, *arguments: Any) -> str | None:
         info = self.ask(question, *arguments)
-        if info is None:
-            return None
-        text = info.busId
-        address = normalise_address(text.decode("ascii", "replace") if isinstance(text, bytes) else text)
-        # A virtual machine's driver answers with all ones for what it must not show.
-        return None if address is None or address.startswith("ffff") else address
+        return None if info is None else address_of(info.busId)
 
     def word(self, question: str, *arguments: Any) -> str | None:
-        answer = self.ask(question, *arguments)
-        if isinstance(answer, bytes):
-            answer = answer.decode("utf-8", "replace")
-        return parse_word(answer) if isinstance(answer, str) and answer.isprintable() else None
+        return self.driver.word(question, *arguments)
 
     def ask(self, question: str, *arguments: Any) -> Any | None:
-        """The answer of one NVML function; None where this driver or device has none."""
-        if question in self.unanswered:
-            return None
-        function: Callable[..., Any] | None = getattr(self.nvml, question, None)
-        if function is None:  # bindings older than the question
-            self.unanswered.add(question)
-            return None
-        try:
-            return function(*arguments)
-        except self.nvml.NVMLError_FunctionNotFound:
-            self.unanswered.add(question)
-            return None
-        except (self.nvml.NVMLError, UnicodeDecodeError):
-            return None
+        return self.driver.ask(question, *arguments)
 
 
 def _bits(words: Sequence[int] | None) -> frozenset[int]:

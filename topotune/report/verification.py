@@ -16,18 +16,23 @@ _IN_WORDS: Final = {
 
 
 def describe_verification(verification: Verification) -> str:
-    """One line a size: what the plan says there, and what was seen."""
-    return "\n".join(
-        (
-            f"{verification.program}, {verification.num_ranks} ranks: what ran, and its median time with the "
-            "export and without",
-            align(
-                ["message size", "of the plan", "with", "without", "what ran"],
-                [_cells(observation) for observation in verification.observations],
-                left=(1, 4),
-            ),
-        )
-    )
+    """One line a size: what the plan says there, and what was seen; then where the export was slower."""
+    seen = verification.observations
+    lines = [
+        f"{verification.program}, {verification.num_ranks} ranks: what ran, and its median time with the "
+        "export and without",
+        align(
+            ["message size", "of the plan", "with", "without", "what ran"],
+            [_cells(observation) for observation in seen],
+            left=(1, 4),
+        ),
+    ]
+    slower = [f"{observation.message_bytes} B" for observation in seen if observation.is_slower]
+    if slower:
+        lines.append(f"slower here with the export than without it: {', '.join(slower)}")
+    elif any(observation.median_s is not None for observation in seen):
+        lines.append("at no size slower here with the export than without it")
+    return "\n".join(lines)
 
 
 def _cells(observation: Observation) -> list[str]:

@@ -2,9 +2,11 @@
 
 Theory of operation. Rows are compared as confirmation does it, in passes on new connections, with intervals
 that hold all at once (Bonferroni). Where the plan's row is the default, both arms send over the same
-connections: there nothing but the dispatch between them can differ, and luck of connections must not. A size
-where the plan seems slower is measured a second time on fresh samples and connections, and its interval is
-the hull of both: "slower" ends scripts, so it has to be seen twice.
+connections: there nothing but the dispatch between them can differ, and luck of connections must not. A row
+of NCCL's own settings acts in a job through NCCL's tuner interface, whatever group calls; what stands for it
+here is a communicator that was told the setting, which NCCL's log has to confirm, as in tuning. A size where
+the plan seems slower is measured a second time on fresh samples and connections, and its interval is the
+hull of both: "slower" ends scripts, so it has to be seen twice.
 
 schema_version history of ``topotune/comparison``: 1 is the first.
 """
@@ -18,6 +20,7 @@ import numpy as np
 
 from topotune.errors import WrongResultError
 from topotune.plan.model import DEFAULT_ALGORITHM, Row
+from topotune.plan.nccl import NCCL
 from topotune.tune.confirm import ELEMENT_BYTES, confirm, odd_between
 from topotune.tune.diagnosis import look_of_arms, sample_warnings
 from topotune.tune.judge import CONFIDENCE, PASSES, Confirmation, Point
@@ -102,12 +105,18 @@ def sizes_to_compare(rows: Sequence[Row]) -> tuple[int, ...]:
     return tuple(sorted(sizes))
 
 
+def arm_of(row: Row) -> Candidate:
+    """What is timed for a row: the group under the plan, or a communicator of NCCL's own settings."""
+    return Candidate.of(row.algorithm, row.params) if row.algorithm == NCCL else PLANNED
+
+
 def compare_plan(
     sampling: Sampling,
     rows: Sequence[Row],
     options: CompareOptions,
     *,
     algorithm_at: Callable[[int], str],
+    arm_at: Callable[[int], Candidate] = lambda _message_bytes: PLANNED,
     on_compared: Callable[[Sequence[Confirmation]], None] = lambda _found: None,
 ) -> tuple[list[ComparisonRow], list[str]]:
     """Compare at each size; the rows, ascending, and warnings.
@@ -117,10 +126,11 @@ def compare_plan(
         rows: the plan's table for these ranks.
         options: sizes, budget, seed.
         algorithm_at: what the plan uses at a size.
+        arm_at: what is timed for the plan at a size (`arm_of`).
         on_compared: gets what was measured, with its samples.
 
     Raises:
-        WrongResultError: the plan computes something else than an allreduce.
+        WrongResultError: the plan computes something else than an allreduce, or NCCL runs something else.
     """
     sizes = options.sizes or sizes_to_compare(rows)
     warnings: list[str] = []
@@ -134,12 +144,13 @@ def compare_plan(
         if options.sizes is None and fewest * growth_s > _LARGEST_SHARE * options.budget_s:
             warnings.append(_left_out(size, options.budget_s))
             break
-        problem = sampling.check(PLANNED, size)
+        planned = arm_at(size)
+        problem = sampling.check(planned, size)
         if problem is not None:
             raise WrongResultError(f"{format_bytes(size)} by {algorithm_at(size)}: {problem}")
         baseline = baselines[size] = WRAPPED if algorithm_at(size) == DEFAULT_ALGORITHM else DEFAULT
         times_s = sampling.rounds(
-            "pilot", size, (baseline, PLANNED), 2, first_guess_s=max(_FIRST_GUESS_S, *calls.values(), 0.0)
+            "pilot", size, (baseline, planned), 2, first_guess_s=max(_FIRST_GUESS_S, *calls.values(), 0.0)
         )
         costs[size] = _OVERHEAD * float(np.sum(np.median(times_s, axis=0)))
         calls[size] = float(np.max(times_s))
@@ -157,7 +168,7 @@ def compare_plan(
         points.append(
             Point(
                 message_bytes=size,
-                candidates=(PLANNED,),
+                candidates=(arm_at(size),),
                 searched=True,
                 num_rounds=num_rounds,
                 round_s=costs[size],

@@ -10,7 +10,6 @@ cost is in all of them.
 A call that does not end is cut off by aborting its communicator, which ends the kernel on the device.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -27,19 +26,11 @@ from topotune.plan.nccl import NCCL
 from topotune.train.deadline import DEADLINES
 from topotune.train.process_group import ProcessGroupTopotune
 from topotune.tune.confirm import ELEMENT_BYTES
-from topotune.tune.nccl_settings import (
-    LOGGED,
-    NcclPlace,
-    NcclSetting,
-    environment_of,
-    not_as_set,
-    parse_log,
-)
+from topotune.tune.nccl_log import parse_log, read_log
+from topotune.tune.nccl_settings import NcclPlace, NcclSetting, environment_of, not_as_set
 from topotune.tune.timing import Station
-from topotune.tune.trial import DEFAULT, Candidate, Condition
+from topotune.tune.trial import DEFAULTS, Candidate, Condition
 
-LOG_VARIABLE: Final = "NCCL_DEBUG_FILE"
-_MAX_LOG_BYTES: Final = 2**24
 _MADE_WITHIN: Final = timedelta(seconds=60)
 
 
@@ -80,7 +71,7 @@ class NcclEngine:
     Args:
         communicator: of all ranks, whose store the communicators of settings meet in.
         place: what NCCL runs on; the same on all ranks.
-        log: NCCL's log of this process (`log_to`).
+        log: NCCL's log of this process (`topotune.tune.nccl_log`).
     """
 
     def __init__(self, communicator: Communicator, place: NcclPlace, log: Path) -> None:
@@ -113,17 +104,7 @@ class NcclEngine:
 
     def log_from(self, start: int) -> str:
         """The log from there on, within bounds; empty while there is none."""
-        if not self._log.exists():
-            return ""
-        with self._log.open("rb") as file:
-            file.seek(start)
-            return file.read(_MAX_LOG_BYTES).decode("utf-8", "replace")
-
-
-def log_to(path: Path) -> None:
-    """Have NCCL log what it runs; before this process's first communicator, since NCCL reads it once."""
-    os.environ.update(LOGGED)
-    os.environ[LOG_VARIABLE] = str(path)
+        return read_log(self._log, start)
 
 
 class GpuStation(Station):
@@ -204,7 +185,7 @@ class GpuStation(Station):
     def _group_of(self, arm: Candidate) -> dist.ProcessGroup:
         if arm in self._of_settings:
             return self._of_settings[arm].group
-        return self._raw if arm == DEFAULT else self._planned
+        return super()._group_of(arm)
 
     @contextmanager
     def _cut_off(self, arm: Candidate) -> Iterator[None]:
@@ -213,7 +194,7 @@ class GpuStation(Station):
         Raises:
             RunError: it had to be.
         """
-        if self._limit_s is None or arm == DEFAULT:
+        if self._limit_s is None or arm in DEFAULTS:
             yield
             return
         communicator = self._of_settings.get(arm)

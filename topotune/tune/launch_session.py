@@ -7,7 +7,7 @@ on fresh processes. Rank 0's part between the launches is pure: payloads from re
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any, Final
 
@@ -27,7 +27,8 @@ from topotune.tune.sampling import Sampling
 from topotune.tune.session import (
     compare_worker,
     followed,
-    new_station,
+    nccl_log,
+    station_of,
     step_ranks_of,
     told_to_all,
     tune_worker,
@@ -62,7 +63,7 @@ def tune_payload(
     share_s = _FURTHER_SHARE * budget_s / (num_launches - 1)
     first = results[0]
     if first is None:
-        return {"launch": number, "budget_s": share_s}
+        return {"launch": number, "budget_s": share_s, "backend": payload["backend"]}
     plan = plan_from_document(first["plan"], "the first launch's plan")
     rows = plan.groups[0].allreduce or ()
     wanted = set(points_of(rows))
@@ -83,6 +84,7 @@ def tune_payload(
     return {
         "launch": number,
         "budget_s": share_s,
+        "backend": payload["backend"],
         "points": points,
         "rank_order": plan.rank_order,
         "min_gain": payload["min_gain"],
@@ -111,9 +113,14 @@ def tune_launch(
             keeps=False,
         )
         return None if document is None else {"plan": document, "samples": taken[-1]}
-    with joined_world(None, on_network, say) as world, closing(step_ranks_of(world)) as steps:
+    with (
+        nccl_log(payload["backend"]) as log,
+        joined_world(None, on_network, say, payload["backend"]) as world,
+        closing(step_ranks_of(world)) as steps,
+        ExitStack() as stack,
+    ):
         started_s = time.perf_counter()
-        station = new_station(world, steps)
+        station, _ = station_of(world, steps, log, stack)
         if world.rank != 0:
             followed(world, station)
             return None

@@ -1,4 +1,4 @@
-"""Which of NCCL's own settings are worth trying, what makes NCCL use one, and what its log says that it did.
+"""Which of NCCL's own settings are worth trying, what makes NCCL use one, and whether its log confirms it.
 
 Theory of operation. A setting is an algorithm, a protocol and a number of channels. NCCL takes the first two
 from NCCL_ALGO and NCCL_PROTO when a communicator is made, the third from that communicator's configuration;
@@ -7,20 +7,24 @@ row says the same to a job through NCCL's tuner interface.
 
 What is dangerous is not tried, whatever it might gain:
 
-- LL128 by NCCL_PROTO. Any list that holds it, also one that excludes others, switches off NCCL's check that
-  the machine keeps the order of writes, without which data are corrupted silently.
+- LL128 where NCCL itself would not use it. Any list of NCCL_PROTO that holds it, also one that excludes
+  others, switches off NCCL's check that the machine keeps the order of writes, without which data are
+  corrupted silently. So it is named only for algorithms that NCCL has it for on a communicator of the same
+  ranks that was told nothing: NCCL prints that table when a communicator is made, and a pair that its check
+  does not allow has no bandwidth there. Never on AWS EFA, nor where somebody else has set NCCL_PROTO.
 - NCCL_PROTO at all where the network may be AWS EFA, or is not known: there it switches off the like check of
   the network's plugin.
 - A list of algorithms without Ring, from NCCL 2.24 on: it is named for allreduce alone, so that other
   collectives keep all of theirs.
 
-NCCL prints what it runs for each call (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=TUNING). A setting that the log
-does not confirm was not measured, and is left out.
+NCCL prints what it runs for each call (`topotune.tune.nccl_log`). A setting that the log does not confirm was
+not measured, and is left out.
 
-Source: NCCL 2.18 to 2.30, ``ncclTopoTuneModel``, ``parseList``; user guide, "Environment Variables".
+Source: NCCL 2.18 to 2.30, ``ncclTopoTuneModel`` (LL128: NVLink within a node, at most PCI switches on the way
+to the network's adapters, equal GPUs from Volta on or any from Hopper on), ``parseList``; user guide,
+"Environment Variables".
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -34,6 +38,7 @@ from topotune.plan.nccl import (
     nccl_collective_problem,
     nccl_pair_problem,
 )
+from topotune.tune.nccl_log import Ran
 from topotune.tune.trial import Candidate
 
 Version = tuple[int, int]
@@ -50,17 +55,11 @@ _WORDS: Final[Mapping[str, str]] = {
     "nvls": "NVLS",
     "nvls_tree": "NVLSTree",
 }
-_PROTO_WORDS: Final[Mapping[str, str]] = {"ll": "LL", "simple": "Simple"}
+_PROTO_WORDS: Final[Mapping[str, str]] = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
 _CHANNELS: Final = (2, 8, 32)
 """Beside NCCL's own number, for rings and trees with Simple: a fourth of what machines have, and more."""
 
 _NVLS_SINCE_CAPABILITY: Final = (9, 0)
-_MAX_LOG_BYTES: Final = 2**24
-_CHOICE: Final = re.compile(
-    r"AllReduce: ([0-9]{1,19}) Bytes -> Algo ([A-Z_0-9]{2,16}) proto ([A-Z0-9]{2,8})"
-    r" channel\{Lo\.\.Hi\}=\{([0-9]{1,3})\.\.([0-9]{1,3})\}"
-)
-_OLD_CHOICE: Final = re.compile(r"([0-9]{1,19}) Bytes -> Algo ([0-6]) proto ([0-2]) time")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +73,7 @@ class NcclPlace:
         capability: the least compute capability of all GPUs.
         has_nvswitch: GPUs of a node hang on NVSwitches.
         is_efa: the network is AWS's EFA; None where nobody knows.
+        ll128: algorithms that NCCL's own check allows LL128 for between these ranks (`ll128_allowed`).
     """
 
     version: Version
@@ -82,6 +82,7 @@ class NcclPlace:
     capability: tuple[int, int]
     has_nvswitch: bool
     is_efa: bool | None
+    ll128: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,22 +109,6 @@ class NcclSetting:
         return cls(**candidate.params)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ran:
-    """What NCCL's log says of one call.
-
-    Attributes:
-        message_bytes: of the call.
-        algo, proto: by the names of plans.
-        channels: how many; None where this version does not say.
-    """
-
-    message_bytes: int
-    algo: str
-    proto: str
-    channels: int | None
-
-
 def settings_for(place: NcclPlace) -> list[NcclSetting]:
     """What is worth trying there, safe settings alone; none where NCCL has no choice, or may not be told.
 
@@ -141,13 +126,13 @@ def settings_for(place: NcclPlace) -> list[NcclSetting]:
     algos = ["ring", "tree"]
     if place.has_nvswitch and place.capability >= _NVLS_SINCE_CAPABILITY and place.ranks_per_node > 1:
         algos.append("nvls" if place.num_nodes == 1 else "nvls_tree")
-    protos = ("ll", "simple") if is_proto_safe(place) else ()
     found = []
     for algo in algos:
-        for proto in protos:
-            if nccl_pair_problem(algo, proto) is not None:
+        for proto in NCCL_PROTOS:
+            setting = NcclSetting(algo=algo, proto=proto)
+            if setting_problem(setting, place) is not None:
                 continue
-            found.append(NcclSetting(algo=algo, proto=proto))
+            found.append(setting)
             if algo in ("ring", "tree") and proto == "simple":
                 found += [NcclSetting(algo=algo, proto=proto, channels=number) for number in _CHANNELS]
     return found
@@ -196,49 +181,15 @@ def setting_problem(setting: NcclSetting, place: NcclPlace) -> str | None:
     )
     if problem is not None:
         return problem
-    if setting.proto == "ll128":
-        return "NCCL_PROTO with LL128 switches off NCCL's check that the machine can do it"
     if not is_proto_safe(place):
         return "NCCL_PROTO switches off a check that AWS EFA needs, and the network may be that"
+    if setting.proto == "ll128" and (place.is_efa or setting.algo not in place.ll128):
+        return "NCCL_PROTO with LL128 switches off NCCL's check that the machine can do it, and " + (
+            "there is AWS EFA" if place.is_efa else "NCCL's own table does not allow it here"
+        )
     if setting.channels is not None and not 1 <= setting.channels <= MAX_NCCL_CHANNELS:
         return f"{setting.channels} channels are not from 1 to {MAX_NCCL_CHANNELS}"
     return None
-
-
-LOGGED: Final[Mapping[str, str]] = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "TUNING"}
-"""What makes NCCL print each call's choice; NCCL reads it once, at its first communicator in a process."""
-
-
-def parse_log(text: str) -> list[Ran]:
-    """What NCCL ran, call by call, from its log; lines of anything else are passed over."""
-    found = []
-    for line in text[:_MAX_LOG_BYTES].splitlines():
-        match = _CHOICE.search(line)
-        if match is not None:
-            algo = _plan_name(match[2], NCCL_ALGOS)
-            proto = _plan_name(match[3], NCCL_PROTOS)
-            if algo is not None and proto is not None:
-                channels = int(match[5]) - int(match[4]) + 1
-                found.append(
-                    Ran(message_bytes=int(match[1]), algo=algo, proto=proto, channels=max(1, channels))
-                )
-            continue
-        old = _OLD_CHOICE.search(line)
-        if old is not None:
-            found.append(
-                Ran(
-                    message_bytes=int(old[1]),
-                    algo=NCCL_ALGOS[int(old[2])],
-                    proto=NCCL_PROTOS[int(old[3])],
-                    channels=None,
-                )
-            )
-    return found
-
-
-def _plan_name(word: str, names: Iterable[str]) -> str | None:
-    """``NVLS_TREE`` → ``nvls_tree``."""
-    return next((name for name in names if name.replace("_", "") == word.lower().replace("_", "")), None)
 
 
 def not_as_set(setting: NcclSetting, ran: Iterable[Ran], message_bytes: int) -> str | None:

@@ -133,13 +133,7 @@ class TuneOptions:
                 "--resume needs the plan's name, beside which the journal stands",
                 hint="topotune tune --resume -o plan.json",
             )
-        if self.backend not in BACKENDS:
-            raise UsageError(f"backend {self.backend!r} is neither {' nor '.join(BACKENDS)}")
-        if self.backend != "gloo" and self.step is not None:
-            raise UsageError(
-                "a training step is emulated on CPUs alone: bucket sizes cannot be chosen for GPUs yet",
-                hint="leave --gradients, --params and --backward out",
-            )
+        _check_backend(self)
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any]) -> Self:
@@ -166,6 +160,7 @@ class CompareOptions:
         step: the training step to compare, too; None compares none.
         groups: process groups of the job, to compare, too, as `topotune.tune.mesh` reads them; or None.
         collectives: whose tables are compared; as of `TuneOptions`.
+        backend: the collective library that the plan is for.
 
     Raises:
         UsageError: a value out of its range.
@@ -178,6 +173,7 @@ class CompareOptions:
     step: StepOptions | None = None
     groups: str | None = None
     collectives: tuple[str, ...] | None = None
+    backend: str = "gloo"
 
     def __post_init__(self) -> None:
         _check_budget(self.budget_s)
@@ -185,6 +181,7 @@ class CompareOptions:
         if self.sizes is not None:
             _check_sizes(self.sizes)
         _check_seed(self.seed)
+        _check_backend(self)
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any]) -> Self:
@@ -218,6 +215,25 @@ def collectives_of(groups: str | None, collectives: tuple[str, ...] | None) -> t
     if collectives is None:
         return COLLECTIVES if groups is not None else ("allreduce",)
     return tuple(name for name in COLLECTIVES if name in collectives)
+
+
+def _check_backend(options: TuneOptions | CompareOptions) -> None:
+    """Refuse a library that nobody knows, and what is measured in the host's memory alone."""
+    if options.backend not in BACKENDS:
+        raise UsageError(f"backend {options.backend!r} is neither {' nor '.join(BACKENDS)}")
+    if options.backend == "gloo":
+        return
+    if options.step is not None:
+        raise UsageError(
+            "a training step is emulated on CPUs alone: bucket sizes cannot be chosen for GPUs yet",
+            hint="leave --step, --gradients, --params and --backward out",
+        )
+    if options.groups is not None or options.collectives not in (None, ("allreduce",)):
+        raise UsageError(
+            "on GPUs the allreduce of all ranks is measured alone: there are no tables of other groups and "
+            "collectives for them yet",
+            hint="leave --groups and --collectives out",
+        )
 
 
 def _check_tables(groups: str | None, collectives: tuple[str, ...] | None) -> None:

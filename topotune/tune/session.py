@@ -47,13 +47,14 @@ from topotune.probe.numa import own_numa_node
 from topotune.step.buckets import assign_buckets, layout_of, limits_of
 from topotune.train.agreement import shape_of
 from topotune.tune.arrangement import Arrangement
-from topotune.tune.compare import compare_plan, comparison_to_document
+from topotune.tune.compare import arm_of, compare_plan, comparison_to_document
 from topotune.tune.decide import Limit
-from topotune.tune.gpu_station import GpuStation, NcclEngine, log_to
+from topotune.tune.gpu_station import GpuStation, NcclEngine
 from topotune.tune.journal import ENDED
 from topotune.tune.judge import Confirmation
 from topotune.tune.known import Known, find_known, keep, kept_plan, known_path, recheck
-from topotune.tune.nccl_place import combined_place, local_nccl_facts, nccl_candidates
+from topotune.tune.nccl_log import log_to
+from topotune.tune.nccl_place import combined_place, nccl_candidates, nccl_facts
 from topotune.tune.nccl_settings import NcclPlace, why_no_settings
 from topotune.tune.opening import Record
 from topotune.tune.options import CompareOptions, TuneOptions, collectives_of
@@ -64,7 +65,7 @@ from topotune.tune.step_ranks import StepRanks
 from topotune.tune.step_session import ROWS_SHARE, compared_step, rows_progress, with_buckets
 from topotune.tune.tables import compare_tables, make_tables, table_budget_s, tune_tables, with_tables
 from topotune.tune.timing import Station, TorchBench
-from topotune.tune.trial import DEFAULT, PLANNED
+from topotune.tune.trial import DEFAULT, PLANNED, Candidate
 from topotune.tune.world import World, joined_world
 
 _LINKS_SHARE, _LINKS_MOST_S = 0.07, 4.0
@@ -113,7 +114,7 @@ def tune_worker(
     # The journal is closed last: what was lost is noted in it while the world is left.
     with (
         ExitStack() as stack,
-        _nccl_log(options) as log,
+        nccl_log(options.backend) as log,
         joined_world(None, on_network, say, options.backend) as world,
         closing(step_ranks_of(world)) as steps,
     ):
@@ -133,8 +134,8 @@ def compare_worker(
     """Compare a plan with the default on this rank, together with all others.
 
     Args:
-        payload: ``plan_path``, and ``sizes`` (or None), ``budget_s``, ``seed``, which may be left out
-            (`CompareOptions`).
+        payload: ``plan_path``, and ``sizes`` (or None), ``budget_s``, ``seed``, ``backend`` (the
+            plan's), which may be left out (`CompareOptions`).
         on_progress: called on rank 0, before each block of calls.
         on_network: called on rank 0 with each line about the network interfaces that the nodes use.
         say: as for `joined_world`.
@@ -149,7 +150,12 @@ def compare_worker(
         RunError: ranks could not be timed, or the plan computes something else.
     """
     options = CompareOptions.from_payload(payload)
-    with joined_world(options.plan_path, on_network, say) as world, closing(step_ranks_of(world)) as steps:
+    with (
+        nccl_log(options.backend) as log,
+        joined_world(options.plan_path, on_network, say, options.backend) as world,
+        closing(step_ranks_of(world)) as steps,
+        ExitStack() as stack,
+    ):
         started_s = time.perf_counter()
         agreement = world.planned.agreement
         assert agreement is not None
@@ -157,15 +163,15 @@ def compare_worker(
             raise UsageError(
                 agreement.outcome, hint="topotune tune makes a plan for the cluster as it is now"
             )
-        if agreement.plan.fingerprint.hard.backend != "gloo":
+        if agreement.plan.fingerprint.hard.backend != options.backend:
             raise UsageError(
-                f"{options.plan_path} is for {agreement.plan.fingerprint.hard.backend}, and plans are "
-                "compared on gloo alone",
-                hint="the plan's own evidence says what was measured: topotune show",
+                f"{options.plan_path} is for {agreement.plan.fingerprint.hard.backend} on rank 0, and for "
+                f"{options.backend} where the comparison was started",
+                hint="give all nodes the same plan",
             )
         table = find_group(agreement.plan, agreement.shape())
         rows = () if table is None or table.allreduce is None else table.allreduce
-        station = new_station(world, steps)
+        station, _ = station_of(world, steps, log, stack)
         collectives = collectives_of(options.groups, options.collectives)
         tables = make_tables(world, station, options.groups, collectives)
         if world.rank != 0:
@@ -174,8 +180,11 @@ def compare_worker(
         bench = TorchBench(station, started_s=started_s)
         sampling = Sampling(bench=bench, rng=np.random.default_rng(options.seed))
 
+        def arm_at(message_bytes: int) -> Candidate:
+            return arm_of(find_row(rows, message_bytes)) if rows else PLANNED
+
         def on_trial(_purpose: str, message_bytes: int, _arms: object) -> None:
-            measuring = Measuring(message_bytes=message_bytes, arms=(PLANNED.label,))
+            measuring = Measuring(message_bytes=message_bytes, arms=(arm_at(message_bytes).label,))
             on_progress(share_of_budget("compare", bench.now_s(), options.budget_s, measuring))
 
         sampling.on_trial = on_trial
@@ -188,6 +197,7 @@ def compare_worker(
                 rows,
                 of_table,
                 algorithm_at=lambda size: find_row(rows, size).algorithm if rows else "default",
+                arm_at=arm_at,
                 on_compared=on_compared,
             )
             compared, table_warnings = compare_tables(tables, bench, agreement.plan, of_table)
@@ -238,13 +248,8 @@ def _tune(
         return record.plan
     if journal is not None:
         world.watch.on_loss(lambda loss: journal.note("lost", loss.to_json()))
-    place, model = None, None
-    station: Station
-    if log is None:
-        station = new_station(world, steps)
-    else:
-        place = combined_place(messages.gather(local_nccl_facts()), world.nodes.node_of_rank)
-        station = stack.enter_context(closing(_gpu_station(world, place, log)))
+    model = None
+    station, place = station_of(world, steps, log, stack)
     kept_at, known = _known_plan(world, station, options, fingerprint, started_s, on_note, messages)
     if known.holds:
         if journal is not None and known.plan is not None:
@@ -390,31 +395,39 @@ def followed(world: World, station: Station) -> None:
         raise error
 
 
-def new_station(world: World, steps: StepRanks) -> Station:
-    """This rank's part in every measurement."""
-    station = Station(
-        world.planned, world.raw, world.private, world.nodes.node_of_rank, fresh_raw=world.fresh_raw
-    )
-    station.serve("step", steps.do)
-    return station
+def station_of(
+    world: World, steps: StepRanks, log: Path | None, stack: ExitStack
+) -> tuple[Station, NcclPlace | None]:
+    """This rank's part in every measurement, and on NCCL what that would run on. Collective.
+
+    Args:
+        world: all ranks.
+        steps: this rank's part in measuring training steps, which are emulated on CPUs alone.
+        log: NCCL's log of this process; None on gloo.
+        stack: closes what is made here.
+    """
+    nodes = world.nodes.node_of_rank
+    if log is None:
+        station = Station(world.planned, world.raw, world.private, nodes, fresh_raw=world.fresh_raw)
+        station.serve("step", steps.do)
+        return station, None
+    facts = Messages(world.private.group).gather(nccl_facts(world.private, log))
+    place = combined_place(facts, nodes)
+    engine = NcclEngine(world.private, place, log)
+    on_gpu = GpuStation(world.planned, world.raw, world.private, nodes, world.fresh_raw, engine=engine)
+    return stack.enter_context(closing(on_gpu)), place
 
 
 @contextmanager
-def _nccl_log(options: TuneOptions) -> Iterator[Path | None]:
+def nccl_log(backend: str) -> Iterator[Path | None]:
     """Have NCCL log what it runs into a file of this rank's, which is gone afterwards; None for gloo."""
-    if options.backend != "nccl":
+    if backend != "nccl":
         yield None
         return
     with tempfile.TemporaryDirectory(prefix="topotune-nccl-") as folder:
         path = Path(folder) / "log"
         log_to(path)
         yield path
-
-
-def _gpu_station(world: World, place: NcclPlace, log: Path) -> GpuStation:
-    engine = NcclEngine(world.private, place, log)
-    nodes = world.nodes.node_of_rank
-    return GpuStation(world.planned, world.raw, world.private, nodes, world.fresh_raw, engine=engine)
 
 
 def _warnings_of(place: NcclPlace) -> tuple[str, ...]:

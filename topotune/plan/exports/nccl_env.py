@@ -12,7 +12,9 @@ Dangerous settings are not representable here: `NcclEnvironment` refuses them, a
 - LL128 in NCCL_PROTO: it switches off NCCL's check whether the machine keeps the order of writes, without
   which data are corrupted silently.
 - NCCL_PROTO on several nodes: there it switches off the like check for LL of the network plugin on AWS (EFA),
-  and no plan says what the network is.
+  and no plan says what the network is. A file for one node may hold it, and says so; a job that is given
+  variables unasked (`topotune run`, launchers' files) might have more nodes than its plan, and gets no list
+  with LL.
 
 Source: NCCL 2.30 user guide, "Environment Variables"; ``src/misc/param.cc`` for the form of the file.
 """
@@ -150,6 +152,10 @@ def from_plan(plan: Plan, options: ExportOptions) -> Translated:
         chosen = _protos(function, rows, num_nodes, warnings)
         if chosen and function != ALL:  # before 2.24 it would hold for broadcast and reduce, too
             protos[function] = chosen
+    if any("LL" in chosen for chosen in protos.values()):
+        warnings.append(
+            "NCCL_PROTO is for jobs on one node: on several, LL in it can corrupt data silently on EFA"
+        )
     max_ctas = _max_ctas(tables, full, version)
     if max_ctas is None and any(row.channels is not None for row in tables.rows):
         warnings.append(
@@ -247,6 +253,14 @@ def variables(settings: NcclEnvironment) -> dict[str, str]:
     return found
 
 
+def variables_unasked(settings: NcclEnvironment) -> dict[str, str]:
+    """Those that harm no job, however many nodes it has."""
+    found = variables(settings)
+    if any("LL" in chosen for chosen in settings.protos.values()):
+        del found["NCCL_PROTO"]
+    return found
+
+
 _HEAD: Final = r"# topotune: for NCCL ([0-9]{1,4})\.([0-9]{1,4}) on ([1-9][0-9]{0,6}) nodes?"
 
 
@@ -319,6 +333,6 @@ TARGET: Final = Target(
     from_plan=from_plan,
     write=write,
     read=read,
-    environment=variables,
+    environment=variables_unasked,
     how_to_use=how_to_use,
 )
