@@ -33,20 +33,20 @@ def _run(request: dict, streams: list[int], timeout_s: float) -> int:
     connection = _server()
     connection.settimeout(60)
     socket.send_fds(connection, [json.dumps(request).encode()], streams)
-    process = int(_line(connection))
+    process = _answer(connection)
     connection.settimeout(timeout_s)
     try:
-        return os.waitstatus_to_exitcode(int(_line(connection)))
+        return os.waitstatus_to_exitcode(_answer(connection))
     except TimeoutError:
         os.kill(process, signal.SIGKILL)
         connection.settimeout(60)
-        _line(connection)
+        _answer(connection)
         raise
 
 
 @cache
 def _server() -> socket.socket:
-    ours, theirs = socket.socketpair()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         server = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("command_server.py")), str(theirs.fileno())],
@@ -64,10 +64,7 @@ def _server() -> socket.socket:
     return ours
 
 
-def _line(connection: socket.socket) -> bytes:
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        part = connection.recv(1)
-        assert part, "the server of commands has ended"
-        line += part
-    return bytes(line)
+def _answer(connection: socket.socket) -> int:
+    answer = connection.recv(64)
+    assert answer, "the server of commands has ended"
+    return int(answer)

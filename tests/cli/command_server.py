@@ -4,10 +4,11 @@ What starts is a process of its own, with its own arguments, folder, environment
 is saved is importing the same libraries for each of some hundred commands. Starts from nothing are tested
 where they are the point (runs on a terminal, interrupted runs, the documentation).
 
-Over a socket it takes a line of JSON with three file descriptors, and answers with the process's id, and then
-its status as of ``os.waitpid``.
+Over a socket it takes a message of JSON with three file descriptors, and answers with the process's id, and
+then with its status as of ``os.waitpid``.
 """
 
+import contextlib
 import gc
 import importlib
 import json
@@ -42,9 +43,9 @@ def serve(connection: socket.socket) -> None:
             return
         for stream in streams:
             os.close(stream)
-        connection.sendall(f"{process}\n".encode())
+        connection.send(str(process).encode())
         _, status = os.waitpid(process, 0)
-        connection.sendall(f"{status}\n".encode())
+        connection.send(str(status).encode())
 
 
 def become(request: dict, streams: list[int]) -> None:
@@ -65,4 +66,5 @@ if __name__ == "__main__":
     for module in PRELOADED:
         importlib.import_module(module)
     gc.freeze()  # a process that ends looks through all objects, and would copy their pages to do so
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    with contextlib.suppress(KeyboardInterrupt):  # of the terminal that the tests are run on
+        serve(socket.socket(fileno=int(sys.argv[1])))
