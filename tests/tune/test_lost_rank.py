@@ -15,7 +15,7 @@ from topotune.tune.journal import read_journal
 
 pytestmark = pytest.mark.gloo
 
-PAYLOAD = {"budget_s": 4.0, "sizes": [1024, 65536], "seed": 1}
+PAYLOAD = {"budget_s": 6.0, "sizes": [1024, 65536], "seed": 1}
 
 
 def tune_rank(rank, num_ranks, store, payload, dies):
@@ -46,7 +46,7 @@ def lost(tmp_path_factory):
     """A journal of a run that lost rank 1; what the others said."""
     path = tmp_path_factory.mktemp("lost") / "plan.journal.jsonl"
     payload = {**PAYLOAD, "journal_path": str(path)}
-    results = run_world(3, tune_rank, payload, 8, deaths=[1])
+    results = run_world(3, tune_rank, payload, 12, deaths=[1])
     return path, results
 
 

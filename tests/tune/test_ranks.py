@@ -28,10 +28,10 @@ def compare_rank(rank, num_ranks, store, payload):
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory):
-    """A plan for two ranks, tuned within 3 s, as a file, with its journal and its progress."""
+    """A plan for two ranks, tuned within 5 s, as a file, with its journal and its progress."""
     folder = tmp_path_factory.mktemp("tuned")
     payload = {
-        "budget_s": 3.0,
+        "budget_s": 5.0,
         "sizes": [1024, 65536],
         "min_gain": 0.02,
         "backend": "gloo",
