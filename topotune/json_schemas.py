@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from topotune.lab.profile import LabNode, LabRack
 from topotune.plan.algorithms import ALGORITHMS
 from topotune.plan.rules import MAX_GROUPS, MAX_ROWS
 
@@ -54,38 +55,6 @@ class ScheduleDocument:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabNodeDocument:
-    """One emulated host.
-
-    Attributes:
-        name: host name.
-        ranks: ranks on it.
-        bits_per_s: rate of its link, each direction.
-        rack: the rack its link goes to.
-        latency_s: one-way delay that its link adds, each direction.
-    """
-
-    name: str
-    ranks: int
-    bits_per_s: int
-    rack: str | None = None
-    latency_s: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabRackDocument:
-    """A bridge that joins nodes, and its link to the spine.
-
-    Attributes:
-        name: as nodes name it.
-        uplink_bits_per_s: rate of its link to the spine, each direction.
-    """
-
-    name: str
-    uplink_bits_per_s: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class LabDocument:
     """An emulated cluster.
 
@@ -97,8 +66,8 @@ class LabDocument:
         latency_s: of every link that says nothing else.
     """
 
-    nodes: list[LabNodeDocument]
-    racks: list[LabRackDocument] = field(default_factory=list)
+    nodes: list[LabNode]
+    racks: list[LabRack] = field(default_factory=list)
     burst_bytes: int = 32768
     placement: Literal["block", "round-robin"] = "block"
     latency_s: float = 0.0

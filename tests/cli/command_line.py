@@ -1,8 +1,14 @@
 """Running the real command line, as a user does."""
 
+import atexit
+import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 # Launchers' variables in the caller's environment would make topotune join ranks that do not exist.
@@ -14,12 +20,51 @@ def environment() -> dict[str, str]:
 
 
 def topotune(*arguments: str, cwd: Path, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "topotune", *arguments],
-        cwd=cwd,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-    )
+    """Run a command in a process of its own, forked from `command_server`."""
+    request = {"arguments": arguments, "cwd": str(cwd), "environment": environment()}
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr, open(os.devnull) as stdin:
+        code = _run(request, [stream.fileno() for stream in (stdin, stdout, stderr)], timeout_s)
+        stdout.seek(0)
+        stderr.seek(0)
+        return subprocess.CompletedProcess(arguments, code, stdout.read().decode(), stderr.read().decode())
+
+
+def _run(request: dict, streams: list[int], timeout_s: float) -> int:
+    connection = _server()
+    connection.settimeout(60)
+    socket.send_fds(connection, [json.dumps(request).encode()], streams)
+    process = _answer(connection)
+    connection.settimeout(timeout_s)
+    try:
+        return os.waitstatus_to_exitcode(_answer(connection))
+    except TimeoutError:
+        os.kill(process, signal.SIGKILL)
+        connection.settimeout(60)
+        _answer(connection)
+        raise
+
+
+@cache
+def _server() -> socket.socket:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        server = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("command_server.py")), str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env=environment(),
+        )
+
+    def end() -> None:
+        ours.close()
+        server.wait(60)
+
+    atexit.register(end)
+    return ours
+
+
+def _answer(connection: socket.socket) -> int:
+    answer = connection.recv(64)
+    assert answer, "the server of commands has ended"
+    return int(answer)

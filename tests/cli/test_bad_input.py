@@ -169,9 +169,9 @@ def test_a_plan_that_cannot_be_used_is_refused_with_file_and_reason(tmp_path, ve
 @pytest.mark.gloo
 def test_a_plan_for_another_world_size_is_refused_with_both_sizes(tmp_path):
     (tmp_path / "plan.json").write_bytes(plan_bytes())
-    line = refused("compare", "plan.json", "--nproc-per-node", "3", cwd=tmp_path)
+    line = refused("compare", "plan.json", "--nproc-per-node", "2", cwd=tmp_path)
     assert "4" in line
-    assert "3" in line
+    assert "2" in line
 
 
 @pytest.mark.parametrize("root", ["empty", "file"])

@@ -46,6 +46,30 @@ def test_help_imports_nothing_heavy():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_refusal_waits_for_no_library_of_the_work_that_was_refused(tmp_path):
+    refused = (
+        ("tune", "--sizes", "big"),
+        ("measure", "--nproc-per-node", "-3"),
+        ("compare", "nowhere.json"),
+        ("check", "nowhere.json"),
+        ("show", "nowhere.json"),
+        ("simulate", "nowhere.json"),
+    )
+    script = (
+        "import sys, topotune.cli\n"
+        f"for arguments in {refused}:\n"
+        "    sys.argv = ['topotune', *arguments]\n"
+        "    try: topotune.cli.main()\n"
+        "    except SystemExit as left: assert left.code == 2, arguments\n"
+        "parts = ('cluster', 'optimize', 'sparse', 'spatial', 'stats')\n"
+        "print([name for name in ('torch', *map('scipy.{}'.format, parts)) if name in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "[]\n"
+
+
 def test_topotune_alone_says_what_to_do_first_and_what_there_is(tmp_path):
     done = topotune(cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

@@ -12,7 +12,7 @@ from topotune.cli.live import LiveLines, is_live
 from topotune.cli.progress import drawing, progress
 from topotune.tune.progress import BestSoFar, Measuring, Progress
 
-QUICK = ("tune", "--nproc-per-node", "2", "--budget", "5s", "--sizes", "1K,64K", "-o", "plan.json")
+QUICK = ("tune", "--nproc-per-node", "2", "--budget", "3s", "--sizes", "1K,64K", "-o", "plan.json")
 SHM = BestSoFar(algorithm="shm", ratio=2.5, default_s=5e-3, optimum_s=1e-3)
 MANY = {2**power: SHM for power in range(10, 30)}
 
@@ -115,7 +115,11 @@ def test_a_terminal_that_is_gone_ends_nothing():
 
 
 @pytest.mark.gloo
-def test_on_a_terminal_tune_shows_the_run_and_leaves_the_plan_alone_on_it(tmp_path):
+def test_on_a_terminal_tune_shows_the_run_and_leaves_the_plan_alone_on_it_in_place_of_the_former(
+    tmp_path, tuned
+):
+    before = (tuned[0] / "plan.json").read_bytes()
+    (tmp_path / "plan.json").write_bytes(before)
     screen = Screen(*QUICK, cwd=tmp_path, columns=100, rows=30)
     screen.until(shown(r"^[━╺╸]+ +\d+ s left  \w"))
     screen.until(shown(r"^message +default +best so far +ratio +algorithm"))
@@ -123,7 +127,9 @@ def test_on_a_terminal_tune_shows_the_run_and_leaves_the_plan_alone_on_it(tmp_pa
     assert screen.until_end() == 0
     said = str(screen)
     assert said.endswith("written to plan.json")
-    assert "use it" in said
+    for words in ("allreduce, 2 ranks on 1 node", "message size", "use it", "topotune run --plan plan.json"):
+        assert words in said
+    assert (tmp_path / "plan.json").read_bytes() != before
     assert "s left" not in "\n".join(screen.lines)
     assert b"\x1b[?" not in screen.raw  # no mode of the terminal was changed: the cursor is never hidden
 

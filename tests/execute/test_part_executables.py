@@ -10,7 +10,8 @@ from gloo_world import run_world
 
 from topotune.errors import RunError, UsageError
 from topotune.execute import Communicator
-from topotune.execute.parts import PartsThroughSharedMemory, build_parts_executable
+from topotune.execute.build import build_parts_executable
+from topotune.execute.parts import PartsThroughSharedMemory
 
 pytestmark = pytest.mark.gloo
 

@@ -146,6 +146,23 @@ def test_a_defect_is_named_with_its_place_and_both_values(host, breaks, code, se
     assert (finding.cost_percent is None) == ("cost not known: " in finding.evidence)
 
 
+def test_shared_memory_of_some_size_is_told_and_no_more(host):
+    host.mounts("shm /dev/shm tmpfs rw,size=524288k 0 0")
+    finding = by_code(host.findings(), "shm-small")
+    assert (finding.severity, finding.evidence) == ("info", "/dev/shm has 512 MiB: enough for few ranks")
+    host.mounts("shm /dev/shm tmpfs rw,size=1048576k 0 0")
+    assert "shm-small" not in {each.code for each in host.findings()}
+
+
+def test_the_gravest_findings_come_first(host):
+    for breaks in (mig, low_memlock):
+        breaks(host)
+    host.mounts("shm /dev/shm tmpfs rw,size=524288k 0 0")
+    severities = [each.severity for each in host.findings()]
+    assert severities == sorted(severities, key=("error", "warning", "info").index)
+    assert set(severities) == {"error", "warning", "info"}
+
+
 def test_ports_in_ethernet_mode_are_a_fault_where_they_stand_for_infiniband(host):
     port_ethernet(host)
     findings = [finding for finding in host.findings() if finding.code == "port-ethernet-mode"]

@@ -114,25 +114,43 @@ def test_what_a_launcher_ends_is_not_taken_for_what_died(victims, terminated, wo
 
 
 def is_ended_before_it_let_anyone_in(rank, num_ranks, store):
+    """Rank 0 sees nobody knock until SIGTERM comes, which it does when all others have knocked."""
     from topotune.liveness import watch as liveness
 
     class SignalsAlone(liveness.selectors.DefaultSelector):
-        """Sees nobody knock until a signal comes."""
-
         def select(self, timeout=None):
             while True:
                 if woken := [event for event in super().select(timeout) if event[0].data == "woken"]:
                     return woken
                 time.sleep(0.001)
 
+    def knock(*arguments):
+        line = connect(*arguments)
+        store.set(f"knocked {rank}", "")
+        return line
+
+    def end_rank_0(store):
+        store.wait([f"knocked {other}" for other in range(1, num_ranks)], TIMEOUT)
+        os.kill(int(store.get("pid")), signal.SIGTERM)
+
     if rank == 0:
         liveness.selectors.DefaultSelector = SignalsAlone
-    return is_ended_as_launchers_do(rank, num_ranks, store, [], [0])
+        store.set("pid", str(os.getpid()))
+    else:
+        connect, liveness.connect = liveness.connect, knock
+    if rank == 1:
+        threading.Thread(target=end_rank_0, args=(store.clone(),)).start()
+    try:
+        with liveness.watched_ranks(timeout=TIMEOUT):
+            store.wait(["never"], TIMEOUT if rank == 0 else timedelta(seconds=1))
+    except RankFailedError as error:
+        return error.message
 
 
 def test_who_has_only_just_knocked_at_rank_0_hears_why_it_ends():
-    results = run_world(4, is_ended_before_it_let_anyone_in, deaths=[0])
-    assert results[3].startswith(f"rank 0 failed: its process on node {HOST} was ended by SIGTERM")
+    none, *messages = run_world(4, is_ended_before_it_let_anyone_in, deaths=[0])
+    assert none is None
+    assert messages == [f"rank 0 failed: its process on node {HOST} was ended by SIGTERM"] * 3
 
 
 def raises(rank, num_ranks, store, own_errors):

@@ -65,7 +65,7 @@ def call_until(ends, *, floats=FLOATS):
 
 
 def watched():
-    return dist.group.WORLD._drift
+    return dist.group.WORLD._on_cpu.drift
 
 
 def is_learnt():

@@ -253,7 +253,7 @@ def connections(rank, num_ranks, store, way):
     dist.init_process_group("topotune")
     group = dist.group.WORLD if way == "the world" else dist.new_group(list(range(4)))
     dist.all_reduce(torch.ones(8), group=group)
-    planned = group._allreduce
+    planned = group._algorithms.allreduce
     (executable,) = planned._built.values()
     numbers = [torch.zeros(1, dtype=torch.int64) for _ in range(2)]
     executable._inside.group.allgather([numbers], [torch.tensor([rank])]).wait()
@@ -301,9 +301,9 @@ def test_rows_of_nccl_itself_leave_the_wrapped_backend_alone():
     planned = PlannedAllreduce(dist.HashStore(), 0, 2, timeout=lambda: timedelta(seconds=60))
     nccl = Row(min_bytes=0, max_bytes=1024, algorithm="nccl", params={"algo": "tree", "proto": "ll"})
     ring = Row(min_bytes=1024, max_bytes=None, algorithm="ring")
-    planned.set_table([nccl], None)
+    planned.set_table([nccl])
     assert not planned.active
-    planned.set_table([nccl, ring], None)
+    planned.set_table([nccl, ring])
     assert planned.active
     assert planned.choose(1023) is None
     assert planned.choose(1024).name == "ring"

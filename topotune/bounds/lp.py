@@ -22,8 +22,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import OptimizeResult, linprog
-from scipy.sparse import coo_array
+import scipy
 
 from topotune.bounds.graph import Arc, CapacityGraph
 
@@ -149,8 +148,10 @@ def allreduce_lp(
     )
 
 
-def _solve(objective: npt.NDArray[np.float64], equal: "_Rows", at_most: "_Rows") -> OptimizeResult:
-    return linprog(
+def _solve(
+    objective: npt.NDArray[np.float64], equal: "_Rows", at_most: "_Rows"
+) -> "scipy.optimize.OptimizeResult":
+    return scipy.optimize.linprog(
         objective,
         A_ub=at_most.matrix(len(objective)),
         b_ub=at_most.limits,
@@ -172,6 +173,6 @@ class _Rows:
         self._entries += [(number, column, value) for column, value in row.items() if value]
         self.limits.append(limit)
 
-    def matrix(self, num_columns: int) -> coo_array:
+    def matrix(self, num_columns: int) -> "scipy.sparse.coo_array":
         rows, columns, values = zip(*self._entries, strict=True) if self._entries else ((), (), ())
-        return coo_array((values, (rows, columns)), shape=(len(self.limits), num_columns))
+        return scipy.sparse.coo_array((values, (rows, columns)), shape=(len(self.limits), num_columns))

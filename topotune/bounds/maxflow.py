@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from math import gcd
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+import scipy
 
 Arc = tuple[int, int]
 _INT32_MAX = 2**31 - 1
@@ -15,7 +14,7 @@ _INT32_MAX = 2**31 - 1
 def max_flow(num_vertices: int, arcs: Mapping[Arc, int], source: int, sink: int) -> int:
     """The value of a maximum flow between two vertices; arguments and cost as of ``min_cut``."""
     if sum(arcs.values()) <= _INT32_MAX:
-        return int(maximum_flow(_matrix(num_vertices, arcs), source, sink).flow_value)
+        return int(scipy.sparse.csgraph.maximum_flow(_matrix(num_vertices, arcs), source, sink).flow_value)
     return min_cut(num_vertices, arcs, source, sink)[0]
 
 
@@ -44,18 +43,18 @@ def _by_scipy(
     num_vertices: int, arcs: Mapping[Arc, int], source: int, sink: int
 ) -> tuple[int, frozenset[int]]:
     graph = _matrix(num_vertices, arcs)
-    result = maximum_flow(graph, source, sink)
+    result = scipy.sparse.csgraph.maximum_flow(graph, source, sink)
     residual = graph - result.flow
     residual.data = (residual.data > 0).astype(np.int32)
     residual.eliminate_zeros()
-    reached = breadth_first_order(residual, source, return_predecessors=False)
+    reached = scipy.sparse.csgraph.breadth_first_order(residual, source, return_predecessors=False)
     return int(result.flow_value), frozenset(map(int, reached))
 
 
-def _matrix(num_vertices: int, arcs: Mapping[Arc, int]) -> csr_array:
+def _matrix(num_vertices: int, arcs: Mapping[Arc, int]) -> "scipy.sparse.csr_array":
     ends = np.array(list(arcs), dtype=np.int32).reshape(-1, 2)
     capacities = np.fromiter(arcs.values(), dtype=np.int32, count=len(arcs))
-    return csr_array((capacities, (ends[:, 0], ends[:, 1])), shape=(num_vertices, num_vertices))
+    return scipy.sparse.csr_array((capacities, (ends[:, 0], ends[:, 1])), shape=(num_vertices, num_vertices))
 
 
 def _by_dinic(

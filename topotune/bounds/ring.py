@@ -12,8 +12,7 @@ Source: the ring and its cost, Patarasuk and Yuan, JPDC 2009; concurrent flow, S
 from itertools import pairwise
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import coo_array
+import scipy
 
 from topotune.bounds.graph import CapacityGraph
 
@@ -70,17 +69,17 @@ def _concurrent_rate(graph: CapacityGraph, flows: dict[tuple[str, str], int]) ->
         column_parts.append(np.zeros(2, dtype=np.intp))
         value_parts.append(np.array([weight, -weight], dtype=np.float64))
     num_columns = 1 + num_flows * num_links
-    balance = coo_array(
+    balance = scipy.sparse.coo_array(
         (np.concatenate(value_parts), (np.concatenate(row_parts), np.concatenate(column_parts))),
         shape=(num_flows * num_vertices, num_columns),
     )
-    load = coo_array(
+    load = scipy.sparse.coo_array(
         (np.ones(columns.size), (np.tile(np.arange(num_links), num_flows), columns.ravel())),
         shape=(num_links, num_columns),
     )
     objective = np.zeros(num_columns)
     objective[0] = -1.0
-    solution = linprog(
+    solution = scipy.optimize.linprog(
         objective,
         A_ub=load,
         b_ub=np.array([graph.capacities[link] for link in links]) / scale,

@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, Protocol
 
 import torch
@@ -72,6 +72,11 @@ class OnCommunicator(abc.ABC):
         self.params = params
         self.communicator = communicator
 
+    @property
+    def _num_owners(self) -> int:
+        """Ranks whose parts are added up."""
+        return self.communicator.size
+
     def _guarded(self, collective: str, num_bytes: int, run: Callable[[], None]) -> None:
         """Run one call of a collective on a message of that size.
 
@@ -92,6 +97,23 @@ class OnCommunicator(abc.ABC):
                     f"{communicator.name!r}, rank {communicator.rank} of {communicator.size}: {cause}"
                 ) from error
 
+    def _guarded_reduction(
+        self,
+        collective: str,
+        num_bytes: int,
+        op: ReduceOpType,
+        reduce: Callable[[ReduceOpType], None],
+        result: torch.Tensor,
+    ) -> None:
+        """`_guarded` for a collective that reduces: AVG is SUM, and a division of this rank's ``result``."""
+
+        def run() -> None:
+            reduce(dist.ReduceOp.SUM if op == dist.ReduceOp.AVG else op)
+            if op == dist.ReduceOp.AVG:
+                result.div_(self._num_owners)
+
+        self._guarded(collective, num_bytes, run)
+
     @abc.abstractmethod
     def _doing(self) -> str:
         """What it was doing when an error came, in words."""
@@ -105,14 +127,9 @@ def reduces(dtype: torch.dtype, op: ReduceOpType) -> bool:
 
 
 class CommunicatorExecutable(OnCommunicator):
-    """What all allreduces share: AVG as SUM and a division; arguments as of ``OnCommunicator``."""
+    """What all allreduces share; arguments as of ``OnCommunicator``."""
 
     max_message_bytes: int | None = None
-
-    @property
-    def _num_owners(self) -> int:
-        """Ranks whose parts are added up."""
-        return self.communicator.size
 
     def supports(self, dtype: torch.dtype, op: ReduceOpType) -> bool:
         """Whether it can serve this type and operation."""
@@ -128,16 +145,9 @@ class CommunicatorExecutable(OnCommunicator):
                 f"{self.algorithm} takes messages up to {format_bytes(self.max_message_bytes)}, "
                 f"not {format_bytes(flat.nbytes)}"
             )
-        communicator = self.communicator
-        if flat.numel() == 0 or communicator.size == 1:
+        if flat.numel() == 0 or self.communicator.size == 1:
             return
-
-        def run() -> None:
-            self._run(flat, dist.ReduceOp.SUM if op == dist.ReduceOp.AVG else op)
-            if op == dist.ReduceOp.AVG:
-                flat.div_(self._num_owners)
-
-        self._guarded("allreduce", flat.nbytes, run)
+        self._guarded_reduction("allreduce", flat.nbytes, op, partial(self._run, flat), flat)
 
     @abc.abstractmethod
     def _run(self, flat: torch.Tensor, op: ReduceOpType) -> None:

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from topotune.execute.reduction import combine
 from topotune.execute.torchscript import ProcessGroup, Work, compiled
 from topotune.schedule.program import (
     COPY_SLOT,
@@ -85,14 +86,7 @@ def _interpret(
                 if code == 5:
                     first = theirs
                     second = mine
-                if reduction == 0:
-                    torch.add(first, second, out=mine)
-                elif reduction == 1:
-                    torch.mul(first, second, out=mine)
-                elif reduction == 2:
-                    torch.minimum(first, second, out=mine)
-                else:
-                    torch.maximum(first, second, out=mine)
+                combine(first, second, mine, reduction)
     return len(works)
 
 

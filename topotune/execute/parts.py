@@ -8,14 +8,13 @@ An all-gather moves bytes; it fills its output in place and needs no scratch.
 """
 
 import abc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import partial
 from typing import Final, Protocol
 
 import torch
 import torch.distributed as dist
 
-from topotune.errors import UsageError
 from topotune.execute.communicator import Communicator
 from topotune.execute.executable import (
     FLOAT_DTYPES,
@@ -25,12 +24,10 @@ from topotune.execute.executable import (
     ScheduleExecutable,
     reduces,
 )
-from topotune.execute.handover import PROMPT_HANDOVER
 from topotune.execute.interpreter import REDUCTION_OF_OP
-from topotune.execute.shared_memory.allreduce import shared_inside
+from topotune.execute.shared_memory.meeting import meeting, shared_inside
 from topotune.execute.shared_memory.parts import SharedParts
 from topotune.execute.shared_memory.segment import DATA_BYTES
-from topotune.plan.algorithms import PART_SCHEDULES, SHARED_MEMORY_ALGORITHMS, check_params
 from topotune.schedule import catalog
 from topotune.schedule.hierarchical import check_groups
 from topotune.schedule.model import Params, PartCollective
@@ -127,13 +124,7 @@ class _Parts(OnCommunicator):
         if size == 1:
             part.copy_(whole)
             return
-
-        def run() -> None:
-            self._scatter(whole, part, dist.ReduceOp.SUM if op == dist.ReduceOp.AVG else op)
-            if op == dist.ReduceOp.AVG:
-                part.div_(size)
-
-        self._guarded("reduce_scatter", whole.nbytes, run)
+        self._guarded_reduction("reduce_scatter", whole.nbytes, op, partial(self._scatter, whole, part), part)
 
     @abc.abstractmethod
     def _scatter(self, whole: torch.Tensor, part: torch.Tensor, op: ReduceOpType) -> None:
@@ -226,8 +217,8 @@ class PartsThroughSharedMemory(_Parts):
         ]
         self._own_blocks = self._blocks[place]
         self._home = home
+        self._shared = shared
         self._inside = None if shared is None else SharedParts(shared, self._blocks)
-        self._give_up = None if shared is None else shared.give_up
         self._across: ScheduleExecutable | None = None
         self._runs_across = False
         if len(groups) > 1:
@@ -243,8 +234,8 @@ class PartsThroughSharedMemory(_Parts):
         return not self.unavailable and has_room and super().supports(dtype, op)
 
     def _scatter(self, whole: torch.Tensor, part: torch.Tensor, op: ReduceOpType) -> None:
-        across = self._across
-        with self._meeting():
+        across, self._runs_across = self._across, False
+        with meeting(self.communicator, self._shared):
             if across is None:
                 assert self._inside is not None
                 self._inside.reduce_scatter(whole, part, REDUCTION_OF_OP[op])
@@ -259,8 +250,8 @@ class PartsThroughSharedMemory(_Parts):
             part.copy_(blocks[self._home])
 
     def _gather(self, whole: torch.Tensor, part: torch.Tensor) -> None:
-        across = self._across
-        with self._meeting():
+        across, self._runs_across = self._across, False
+        with meeting(self.communicator, self._shared):
             if across is None:
                 assert self._inside is not None
                 self._inside.allgather(part, whole)
@@ -290,52 +281,8 @@ class PartsThroughSharedMemory(_Parts):
         across.run_in_place(blocks.view(-1), op, scratch)
         self._runs_across = False
 
-    @contextmanager
-    def _meeting(self) -> Iterator[None]:
-        """Around what meets others in memory: what was interrupted cannot be resumed by anybody."""
-        _ = self.communicator.group  # says why, where it failed or was aborted before
-        self._runs_across = False
-        try:
-            with PROMPT_HANDOVER:
-                yield
-        except BaseException:
-            if self._give_up is not None:
-                self._give_up()
-            raise
-
     def _doing(self) -> str:
         if self._runs_across:
             assert self._across is not None
             return f"between groups, {self._across.doing()}"
         return "meeting in shared memory"
-
-
-def build_parts_executable(
-    collective: PartCollective,
-    algorithm: str,
-    params: Params,
-    communicator: Communicator,
-    part_of_rank: Sequence[int] | None = None,
-) -> PartsExecutable:
-    """What runs ``algorithm`` as ``collective``; collective over the communicator, since it may join groups.
-
-    Args:
-        collective: ``reduce_scatter`` or ``allgather``.
-        algorithm: a schedule of parts, ``shm`` or ``shm_hierarchical``.
-        params: its parameters.
-        communicator: of all ranks that take part.
-        part_of_rank: the number of the part that belongs to each rank of the communicator; None where they
-            are numbered alike.
-
-    Raises:
-        UsageError: no such algorithm, or parameters it does not take.
-        RunError: a sub-group could not be joined.
-    """
-    problem = check_params(algorithm, params, communicator.size, collective=collective)
-    if problem is not None:
-        raise UsageError(problem)
-    if algorithm in PART_SCHEDULES:
-        return ScheduledParts(collective, algorithm, params, communicator, part_of_rank)
-    if algorithm not in SHARED_MEMORY_ALGORITHMS:
-        raise UsageError(f"{algorithm}: the backend does that by itself, nothing else can")
-    return PartsThroughSharedMemory(collective, algorithm, params, communicator, part_of_rank)

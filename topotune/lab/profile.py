@@ -9,14 +9,13 @@ import difflib
 import os
 import re
 from dataclasses import dataclass
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final, Literal
 
 from topotune import documents
 from topotune.documents import Value
 from topotune.errors import InputFileError, UsageError
+from topotune.shipped import shipped_profile_files
 
 SCHEMA: Final = "topotune/lab"
 SCHEMA_VERSION: Final = 1
@@ -149,7 +148,7 @@ def read_profile(name_or_file: str | os.PathLike[str]) -> LabProfile:
     text = os.fspath(name_or_file)
     if "/" in text or text.endswith(".json"):
         return profile_from_bytes(documents.read_bytes(text, max_bytes=_MAX_PROFILE_BYTES), text)
-    shipped = _shipped()
+    shipped = shipped_profile_files("lab")
     if text not in shipped:
         near = difflib.get_close_matches(text[:100], shipped, n=1)
         raise UsageError(
@@ -162,7 +161,9 @@ def read_profile(name_or_file: str | os.PathLike[str]) -> LabProfile:
 
 def list_profiles() -> tuple[LabProfile, ...]:
     """The shipped profiles, by name."""
-    return tuple(profile_from_bytes(entry.read_bytes(), entry.name) for entry in _shipped().values())
+    return tuple(
+        profile_from_bytes(entry.read_bytes(), entry.name) for entry in shipped_profile_files("lab").values()
+    )
 
 
 def profile_from_bytes(data: bytes, source: str) -> LabProfile:
@@ -235,15 +236,3 @@ def _latency_s(value: Value) -> float:
 
 def _placement(value: Value) -> Placement:
     return "block" if value.text(one_of=("block", "round-robin")) == "block" else "round-robin"
-
-
-def _shipped() -> dict[str, Traversable]:
-    """Shipped profiles by name. A wheel holds them in the package; a checkout beside it."""
-    package = resources.files("topotune")
-    folder = package / "profiles" / "lab"
-    if not folder.is_dir():
-        folder = Path(str(package)).parent / "profiles" / "lab"
-    entries = {
-        entry.name.removesuffix(".json"): entry for entry in folder.iterdir() if entry.name.endswith(".json")
-    }
-    return dict(sorted(entries.items()))

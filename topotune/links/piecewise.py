@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import nnls
+import scipy
 
 FloatArray = npt.NDArray[np.float64]
 _MIN_SIZES_PER_SEGMENT = 2
@@ -101,7 +101,7 @@ def fit_segment(sizes: FloatArray, times: FloatArray, errors: FloatArray) -> tup
         return 0.0, float(times[0] / sizes[0]), 0.0
     design = np.column_stack([1.0 / times, sizes / times]) / errors[:, None]
     scale = np.linalg.norm(design, axis=0)  # columns differ by nine decades
-    solution, residual = nnls(design / scale, 1.0 / errors)
+    solution, residual = scipy.optimize.nnls(design / scale, 1.0 / errors)
     return float(solution[0] / scale[0]), float(solution[1] / scale[1]), float(residual**2)
 
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components, dijkstra
+import scipy
 
 from topotune.links.placement import Partition, partition_by
 from topotune.simulate.network import Network
@@ -30,11 +29,13 @@ def levels_of(network: Network) -> list[Partition]:
     if 3 <= len(nodes) <= MAX_NODES:
         at = network.vertex_of_rank[[node[0] for node in nodes]]
         shape = (len(network.vertices), len(network.vertices))
-        links = csr_array((np.ones(len(network.tail)), (network.tail, network.head)), shape=shape)
-        apart = dijkstra(links, unweighted=True, indices=at)[:, at]
+        links = scipy.sparse.csr_array(
+            (np.ones(len(network.tail)), (network.tail, network.head)), shape=shape
+        )
+        apart = scipy.sparse.csgraph.dijkstra(links, unweighted=True, indices=at)[:, at]
         for distance in np.unique(apart[~np.eye(len(nodes), dtype=bool)]).tolist():
             near = (apart <= distance) & (distance >= apart.T) | np.eye(len(nodes), dtype=bool)
-            count, group = connected_components(csr_array(near))
+            count, group = scipy.sparse.csgraph.connected_components(scipy.sparse.csr_array(near))
             if 1 < count < len(found[-1]) and np.array_equal(near, group[:, None] == group[None, :]):
                 found.append(_of_ranks(nodes, group.tolist()))
     return [level for level in found if 1 < len(level) < network.num_ranks]

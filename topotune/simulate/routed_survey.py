@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
+import scipy
 
 from topotune.bounds.bound import Bound, NoBound
 from topotune.simulate.contenders import Contender
@@ -130,11 +129,13 @@ def farthest_s(network: Network) -> float:
     num_vertices = len(network.vertices)
     # Links without latency are none to the search.
     latency_s = np.maximum(network.latency_s, 1e-15)
-    ways = csr_array((latency_s, (network.tail, network.head)), shape=(num_vertices, num_vertices))
+    ways = scipy.sparse.csr_array(
+        (latency_s, (network.tail, network.head)), shape=(num_vertices, num_vertices)
+    )
     at = int(network.vertex_of_rank[0])
     farthest = 0.0
     for _ in range(2):
-        reached = dijkstra(ways, indices=at)[network.vertex_of_rank]
+        reached = scipy.sparse.csgraph.dijkstra(ways, indices=at)[network.vertex_of_rank]
         reached = np.where(np.isfinite(reached), reached, 0.0)
         at = int(network.vertex_of_rank[int(np.argmax(reached))])
         farthest = max(farthest, float(reached.max()))

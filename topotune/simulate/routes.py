@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+import scipy
 
 from topotune.simulate.network import FloatArray, IntArray, Network
 
@@ -156,7 +156,7 @@ def _hops_to(network: Network, destinations: IntArray, may_pass: BoolArray) -> H
     """Links from every vertex to each destination; shape (num_vertices, num_destinations)."""
     num_vertices, columns = len(network.vertices), np.arange(len(destinations))
     ones = np.ones(len(network.tail), dtype=np.float32)
-    onwards = csr_array((ones, (network.tail, network.head)), shape=(num_vertices, num_vertices))
+    onwards = scipy.sparse.csr_array((ones, (network.tail, network.head)), shape=(num_vertices, num_vertices))
     hops = np.full((num_vertices, len(destinations)), _FAR, dtype=np.int16)
     hops[destinations, columns] = 0
     frontier = np.zeros(hops.shape, dtype=np.float32)

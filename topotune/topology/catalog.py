@@ -3,12 +3,11 @@
 import difflib
 import os
 from functools import cache
-from importlib import resources
 from importlib.resources.abc import Traversable
-from pathlib import Path
 
 from topotune.documents import read_bytes
 from topotune.errors import UsageError
+from topotune.shipped import shipped_profile_files
 from topotune.topology.profile import MAX_PROFILE_BYTES, MachineProfile, profile_from_bytes
 
 
@@ -63,12 +62,4 @@ def _by_instance_type() -> dict[str, MachineProfile]:
 
 @cache
 def _shipped() -> dict[str, Traversable]:
-    """Shipped profiles by name. A wheel holds them in the package; a checkout beside it."""
-    package = resources.files("topotune")
-    folder = package / "profiles" / "machines"
-    if not folder.is_dir():
-        folder = Path(str(package)).parent / "profiles" / "machines"
-    entries = {
-        entry.name.removesuffix(".json"): entry for entry in folder.iterdir() if entry.name.endswith(".json")
-    }
-    return dict(sorted(entries.items()))
+    return shipped_profile_files("machines")

@@ -6,8 +6,7 @@ the group's store: a store connection serves one waiting caller at a time, and t
 its own.
 """
 
-from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -15,19 +14,14 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
-from topotune.errors import RunError, UsageError
+from topotune.errors import RunError
 from topotune.execute.build import build_executable
 from topotune.execute.communicator import Communicator
 from topotune.execute.executable import Executable
-from topotune.plan import Row, check_params
-from topotune.plan.algorithms import DEFAULT, OF_THE_BACKEND
-from topotune.plan.nccl import NCCL
 from topotune.train.deadline import DEADLINES
+from topotune.train.planned import Algorithm, PlannedCollective
 
 T = TypeVar("T")
-
-Params = Mapping[str, Any]
-Override = tuple[str, Params]
 
 CONNECTION_TIMEOUT: Final = timedelta(hours=1)
 """What waits on connections take at most at least; the group's own timeout is kept by a deadline.
@@ -37,21 +31,7 @@ receiver closes the connection just as it is written, and only its own timeout e
 """
 
 
-class Algorithm:
-    """One algorithm with its parameters, and what runs it once it has been built.
-
-    Attributes:
-        of_plan: whether a row of the plan names it, not an override.
-    """
-
-    def __init__(self, name: str, params: Params, *, of_plan: bool = False) -> None:
-        self.name = name
-        self.params = params
-        self.of_plan = of_plan
-        self.executable: Executable | None = None
-
-
-class PlannedAllreduce:
+class PlannedAllreduce(PlannedCollective[Executable]):
     """Chooses the algorithm of each allreduce of one group, and runs it.
 
     Choosing may happen in any thread; running happens in the group's queue, one call at a time.
@@ -79,42 +59,24 @@ class PlannedAllreduce:
         timeout: Callable[[], timedelta],
         connect: Callable[..., Communicator] = Communicator,
     ) -> None:
+        super().__init__("allreduce", size)
         self._store = store
         self._connect = connect
         self._rank = rank
         self._rank_order: tuple[int, ...] | None = None
-        self._size = size
         self._timeout = timeout
-        self._min_bytes: list[int] = []
-        self._algorithms: list[Algorithm | None] = []
-        self._override: Override | None = None
-        self._forced: Algorithm | None = None
-        self._built: dict[tuple[str, str], Executable] = {}
         self._communicator: Communicator | None = None
         self._cloned_store: Store | None = None
         self._num_met = 0
-        self.active = False
         self.call_limit: timedelta | None = None
         self.wait_limit: timedelta | None = None
 
-    def set_table(self, rows: Sequence[Row], rank_order: Sequence[int] | None) -> None:
-        """Take the plan's table for this group's allreduces; before the first of them.
-
-        Args:
-            rows: sorted, from 0 to unbounded.
-            rank_order: the rank that stands at each position of a schedule; None for as numbered.
-        """
-        self.rank_order = None if rank_order is None else tuple(rank_order)
-        self._min_bytes = [row.min_bytes for row in rows]
-        self._algorithms = [
-            None if row.algorithm in OF_THE_BACKEND else Algorithm(row.algorithm, row.params, of_plan=True)
-            for row in rows
-        ]
-        self._set_active()
-
     @property
     def rank_order(self) -> tuple[int, ...] | None:
-        """The rank that stands at each position of every algorithm; None where ranks stand as numbered."""
+        """The rank that stands at each position of every algorithm; None where ranks stand as numbered.
+
+        To be set before the first call.
+        """
         return self._rank_order
 
     @rank_order.setter
@@ -123,35 +85,7 @@ class PlannedAllreduce:
         assert order is None or sorted(order) == list(range(self._size)), f"{order} of {self._size} ranks"
         self._rank_order = order
 
-    @property
-    def override(self) -> Override | None:
-        """An algorithm and its parameters for all allreduces, whatever the plan says; None for the plan's."""
-        return self._override
-
-    @override.setter
-    def override(self, override: Override | None) -> None:
-        if override is not None:
-            problem = check_params(override[0], override[1], self._size)
-            if problem:
-                raise UsageError(f"override: {problem}")
-            if override[0] == NCCL:
-                raise UsageError(
-                    "override: nccl is chosen by NCCL itself, not call by call",
-                    hint="NCCL_ALGO and NCCL_PROTO, or NCCL_TUNER_PLUGIN, set before the job tell it how",
-                )
-        self._override = override
-        self._forced = None if override is None or override[0] == DEFAULT else Algorithm(*override)
-        self._set_active()
-
-    def choose(self, message_bytes: int) -> Algorithm | None:
-        """The algorithm for a message of this size; None for the wrapped backend's own."""
-        if self._override is not None:
-            return self._forced
-        if not self._min_bytes:
-            return None
-        return self._algorithms[bisect_right(self._min_bytes, message_bytes) - 1]
-
-    def run(self, algorithm: Algorithm, flat: torch.Tensor, op: Any) -> bool:
+    def run(self, algorithm: Algorithm[Executable], flat: torch.Tensor, op: Any) -> bool:
         """Reduce a tensor in place. Blocks without the interpreter lock; on GPUs the current stream does.
 
         Args:
@@ -190,21 +124,8 @@ class PlannedAllreduce:
                     f"{error.message} (it had not ended after {whose} of {timeout_s:g} s)"
                 ) from error
 
-    def build(self, algorithm: Algorithm) -> Executable:
-        """Make an algorithm ready, if it is not. In the group's queue, as `run`: it may connect.
-
-        Raises:
-            RunError: a rank did not come within the group's timeout, or was lost.
-        """
-        if algorithm.executable is None:
-            key = (algorithm.name, repr(sorted(algorithm.params.items())))
-            if key not in self._built:
-                self._built[key] = self._build_anew(algorithm)
-            algorithm.executable = self._built[key]
-        return algorithm.executable
-
     @staticmethod
-    def serves(algorithm: Algorithm, flat: torch.Tensor, op: Any) -> bool:
+    def serves(algorithm: Algorithm[Executable], flat: torch.Tensor, op: Any) -> bool:
         """Whether an algorithm that was built takes this dtype, op and size; the same on all ranks."""
         executable = algorithm.executable
         assert executable is not None, f"{algorithm.name} was not built"
@@ -220,12 +141,9 @@ class PlannedAllreduce:
         """Drop the connections; nothing may be running."""
         if self._communicator is not None:
             self._communicator.close()
-        self._built.clear()
+        super().close()
 
-    def _set_active(self) -> None:
-        self.active = self._forced is not None or any(self._algorithms)
-
-    def _build_anew(self, algorithm: Algorithm) -> Executable:
+    def _build_anew(self, algorithm: Algorithm[Executable]) -> Executable:
         return self.build_on(
             f"allreduce by {algorithm.name}",
             lambda communicator: build_executable(algorithm.name, algorithm.params, communicator),

@@ -1,5 +1,6 @@
 """The wrapped backends, made as torch itself makes them (``_new_process_group_helper`` of torch 2.13)."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -59,6 +60,20 @@ def typed(backend: Any) -> Typed:
     """A backend that stands already, with its type."""
     types = dist.ProcessGroup.BackendType
     return {"gloo": types.GLOO, "nccl": types.NCCL}.get(backend.name(), types.CUSTOM), backend
+
+
+def plain_group(store: Store, rank: int, size: int, backends: Mapping[str, Typed]) -> dist.ProcessGroup:
+    """Torch's own process group on these backends, in no table of torch's."""
+    group = dist.ProcessGroup(store, rank, size)
+    register_backends(group, backends)
+    return group
+
+
+def register_backends(group: dist.ProcessGroup, backends: Mapping[str, Typed]) -> None:
+    """Register the backends; the default one is that of CUDA where it differs, as in torch's own groups."""
+    for device, (backend_type, backend) in backends.items():
+        group._register_backend(torch.device(device), backend_type, backend)
+    group._set_default_backend(backends.get("cuda", backends["cpu"])[0])
 
 
 def _nccl(options: Any, backend_options: Any, store: Store) -> Any:

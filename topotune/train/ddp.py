@@ -4,8 +4,7 @@ import inspect
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -16,14 +15,16 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from topotune.execute import Communicator
+from topotune.execute.executable import Executable
 from topotune.execute.nccl_communicator import NcclCommunicator
 from topotune.plan import Plan, find_group
 from topotune.plan.algorithms import DEFAULT
 from topotune.train.agreement import agree
-from topotune.train.allreduce import Algorithm, PlannedAllreduce
+from topotune.train.allreduce import PlannedAllreduce
 from topotune.train.backends import fresh_prefix
 from topotune.train.fifo import FirstInFirstOut
 from topotune.train.on_stream import OnStream
+from topotune.train.planned import Algorithm
 from topotune.train.process_group import JOIN_TIMEOUT_S, STANDING
 from topotune.train.source import given_source, source_of
 from topotune.train.tensors import is_plain, memory_of
@@ -150,7 +151,8 @@ class _HookSide:
             timeout=timeout,
             connect=NcclCommunicator if is_on_cuda else Communicator,
         )
-        planned.set_table(tables.allreduce, agreement.plan.rank_order)
+        planned.rank_order = agreement.plan.rank_order
+        planned.set_table(tables.allreduce)
         if is_on_cuda:
             self._on_cuda = OnStream(planned)
         else:
@@ -187,29 +189,21 @@ class _HookSide:
         forwarded: dist.Work = on_cuda.forward(lambda: group.allreduce([gradients]))
         return forwarded.get_future().then(_first)
 
-    def _serves(self, algorithm: Algorithm, gradients: torch.Tensor) -> bool:
+    def _serves(self, algorithm: Algorithm[Executable], gradients: torch.Tensor) -> bool:
         """Whether the algorithm takes these gradients; the first call builds it, behind what is queued."""
         allreduce = self._allreduce
         assert allreduce is not None
         if algorithm.executable is None:
-            with self._closing_on_error():
+            with self._queue.closing_on_error():
                 self._queue.run(lambda: allreduce.build(algorithm))
         return allreduce.serves(algorithm, gradients, ReduceOp.SUM)
 
-    def _reduce(self, algorithm: Algorithm, gradients: torch.Tensor) -> None:
+    def _reduce(self, algorithm: Algorithm[Executable], gradients: torch.Tensor) -> None:
         assert self._allreduce is not None
-        with self._closing_on_error():
+        with self._queue.closing_on_error():
             is_reduced = self._allreduce.run(algorithm, memory_of(gradients), ReduceOp.SUM)
         assert is_reduced
         self._usage.count("allreduce", algorithm.name)
-
-    @contextmanager
-    def _closing_on_error(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as error:
-            self._queue.fail(error)
-            raise
 
 
 def _first(future: Future[Any]) -> torch.Tensor:

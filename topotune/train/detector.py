@@ -92,11 +92,6 @@ class Detector:
         """What calls take in the last windows of the run of slower ones; None where there is no such run."""
         return math.exp(median(self._up.recent)) if self._up.num else None
 
-    @property
-    def num_slower(self) -> int:
-        """Calls in the run of slower windows so far."""
-        return self._up.num * self._rules.window
-
     def observe(self, time_s: float, ended_s: float) -> float | None:
         """Take in one call.
 

@@ -18,8 +18,9 @@ once with the reason, instead of hanging until its own timeout.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -104,6 +105,15 @@ class FirstInFirstOut:
             self._turn.notify_all()
         for _, failed, _ in dropped:
             failed(reason)
+
+    @contextmanager
+    def closing_on_error(self) -> Iterator[None]:
+        """What stops half way leaves messages that no later call expects, or ranks that do not agree."""
+        try:
+            yield
+        except BaseException as error:
+            self.fail(error)
+            raise
 
     def join(self, timeout_s: float) -> bool:
         """Join the workers of a queue that was closed by `fail`.

@@ -23,7 +23,9 @@ import torch
 from torch._C._distributed_c10d import Work
 from torch.futures import Future
 
-from topotune.train.allreduce import Algorithm, PlannedAllreduce
+from topotune.execute.executable import Executable
+from topotune.train.allreduce import PlannedAllreduce
+from topotune.train.planned import Algorithm
 
 _NO_TIMEOUT = timedelta(0)
 
@@ -89,7 +91,7 @@ class OnStream:
         self._forwarded: tuple[bool, Any] | None = None
 
     def allreduce(
-        self, algorithm: Algorithm, tensor: torch.Tensor, flat: torch.Tensor, op: Any
+        self, algorithm: Algorithm[Executable], tensor: torch.Tensor, flat: torch.Tensor, op: Any
     ) -> StreamedWork | None:
         """Put an allreduce in place on the stream.
 

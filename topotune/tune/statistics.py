@@ -29,7 +29,7 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+import scipy
 
 Samples = npt.NDArray[np.float64]
 
@@ -109,7 +109,7 @@ def compare_blocks(
     if len(logs) < 2 or degrees < 1:
         return compared
     spread = max(block_spread, float(np.std(logs, ddof=1)))
-    reach = float(stats.t.ppf((1 + confidence) / 2, degrees)) * spread / math.sqrt(len(logs))
+    reach = float(scipy.special.stdtrit(degrees, (1 + confidence) / 2)) * spread / math.sqrt(len(logs))
     centre = float(np.mean(logs))
     # An exponent of a very wide interval must not overflow.
     return replace(
@@ -214,7 +214,7 @@ def rounds_needed(
     fewest = minimum_rounds(confidence) + 2
     if log_gain <= 0:
         return most
-    z = stats.norm.ppf((1 + confidence) / 2) + stats.norm.ppf(power)
+    z = scipy.special.ndtri((1 + confidence) / 2) + scipy.special.ndtri(power)
     # The hull of two intervals is wider than the mean's: pi/2 is the variance of a normal median over its
     # mean's.
     wanted = math.pi / 2 * (z * log_spread / log_gain) ** 2
@@ -233,8 +233,12 @@ def log_spread(default_s: Samples, other_s: Samples) -> float:
 def clopper_pearson(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
     """Exact interval of a rate, within [0, 1] (Clopper and Pearson 1934)."""
     tail = (1.0 - confidence) / 2
-    low = 0.0 if successes == 0 else float(stats.beta.ppf(tail, successes, trials - successes + 1))
-    high = 1.0 if successes == trials else float(stats.beta.ppf(1 - tail, successes + 1, trials - successes))
+    low = 0.0 if successes == 0 else float(scipy.special.betaincinv(successes, trials - successes + 1, tail))
+    high = (
+        1.0
+        if successes == trials
+        else float(scipy.special.betaincinv(successes + 1, trials - successes, 1 - tail))
+    )
     return low, high
 
 
@@ -322,7 +326,7 @@ def _largest_tail_statistic(count: int, tail: float) -> int:
     if count > _MAX_EXACT_ROUNDS:
         mean = count * (count + 1) / 4
         deviation = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
-        return math.floor(mean + float(stats.norm.ppf(tail)) * deviation - 0.5)
+        return math.floor(mean + float(scipy.special.ndtri(tail)) * deviation - 0.5)
     probability = np.zeros(count * (count + 1) // 2 + 1)
     probability[0] = 1.0
     for rank in range(1, count + 1):

@@ -259,9 +259,6 @@ class Station:
         if missing:
             self.messages.barrier()
 
-    def _make_ready(self) -> None:
-        self._planned.build_override()
-
     def _settle(self, calls: Calls, outcomes: Sequence[Sequence[float]]) -> tuple[Candidate, str] | None:
         """After calls of candidates: what failed on any rank, and everything anew if something did.
 

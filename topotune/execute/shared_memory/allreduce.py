@@ -7,7 +7,6 @@ ranks alike, and the call goes to the wrapped backend.
 
 import abc
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Final
 
 import torch
@@ -21,11 +20,10 @@ from topotune.execute.executable import (
     ReduceOpType,
     ScheduleExecutable,
 )
-from topotune.execute.handover import PROMPT_HANDOVER
 from topotune.execute.interpreter import REDUCTION_OF_OP
 from topotune.execute.shared_memory.collectives import SharedCollectives
-from topotune.execute.shared_memory.segment import DATA_BYTES, open_memory
-from topotune.links.messages import Messages
+from topotune.execute.shared_memory.meeting import meeting, shared_inside
+from topotune.execute.shared_memory.segment import DATA_BYTES
 from topotune.schedule.catalog import build
 from topotune.schedule.hierarchical import between_groups, check_groups, num_parts
 from topotune.schedule.model import Params
@@ -60,15 +58,9 @@ class _ThroughSharedMemory(CommunicatorExecutable):
         return not self.unavailable and super().supports(dtype, op)
 
     def _run(self, flat: torch.Tensor, op: ReduceOpType) -> None:
-        _ = self.communicator.group  # says why, where it failed or was aborted before
         self._stage = "meeting in shared memory"
-        try:
-            with PROMPT_HANDOVER:
-                self._reduce(flat, op)
-        except BaseException:
-            if self._inside is not None:
-                self._inside.give_up()  # what was interrupted cannot be resumed: nobody shall wait for it
-            raise
+        with meeting(self.communicator, self._inside):
+            self._reduce(flat, op)
 
     @abc.abstractmethod
     def _reduce(self, flat: torch.Tensor, op: ReduceOpType) -> None:
@@ -76,31 +68,6 @@ class _ThroughSharedMemory(CommunicatorExecutable):
 
     def _doing(self) -> str:
         return self._stage
-
-
-def shared_inside(
-    communicator: Communicator, inside: Communicator, data_bytes: int = DATA_BYTES
-) -> tuple[SharedCollectives | None, str]:
-    """The memory that ``inside`` shares, if every part of ``communicator`` has such memory. Collective.
-
-    Args:
-        communicator: of all ranks.
-        inside: of those that share a node with this one.
-        data_bytes: what slots may take on a node; counts for the first that is opened on ``inside``.
-
-    Returns:
-        None where there is none, or the rank is alone; and why there is none, in words: "" if there is, the
-        same on all ranks.
-    """
-    memory = inside.resource("shared memory", partial(open_memory, inside, data_bytes=data_bytes))
-    # Shards must be cut alike on all nodes, however much room each has.
-    own = [memory.problem, memory.segment.slot_bytes if memory.segment else None]
-    answers = Messages(communicator.group).gather(own)
-    unavailable: str = next((problem for problem, _ in answers if problem), "")
-    slot_bytes = min((slot_bytes for _, slot_bytes in answers if slot_bytes is not None), default=0)
-    if memory.segment is None or unavailable:
-        return None, unavailable
-    return SharedCollectives(memory.segment, slot_bytes), ""
 
 
 class SharedMemory(_ThroughSharedMemory):

@@ -22,9 +22,10 @@ from typing import Final, List, cast  # noqa: UP035 (TorchScript reads typing.Li
 import torch
 from torch import Tensor
 
+from topotune.execute.reduction import combine
 from topotune.execute.shared_memory.collectives import SharedCollectives
 from topotune.execute.shared_memory.segment import CACHE_LINE_BYTES
-from topotune.execute.shared_memory.stages import Plan, Slice, combine, stages
+from topotune.execute.shared_memory.stages import Plan, Slice, stages
 from topotune.execute.torchscript import compiled
 
 GIVE_PARTS: Final = 0

@@ -40,10 +40,10 @@ from functools import cache
 from itertools import accumulate
 from typing import Final, List, cast  # noqa: UP035 (TorchScript reads typing.List)
 
-import torch
 from torch import Tensor
 
 from topotune.execute.interpreter import MAXIMUM, MINIMUM, PRODUCT, SUM
+from topotune.execute.reduction import combine
 from topotune.execute.shared_memory.segment import CACHE_LINE_BYTES, NUM_BUFFERS
 from topotune.execute.torchscript import compiled
 
@@ -62,18 +62,6 @@ COLLECT: Final = 11
 
 BLOCK_BYTES: Final = 128 << 10
 """``finish`` writes a result twice; of this size the second time finds it in any processor's cache."""
-
-
-def combine(first: Tensor, second: Tensor, out: Tensor, reduction: int) -> None:
-    """Out <- first (reduction) second; also for other functions that TorchScript compiles."""
-    if reduction == 0:
-        torch.add(first, second, out=out)
-    elif reduction == 1:
-        torch.mul(first, second, out=out)
-    elif reduction == 2:
-        torch.minimum(first, second, out=out)
-    else:
-        torch.maximum(first, second, out=out)
 
 
 def _combine_all(flat: Tensor, given: List[Tensor], rank: int, reduction: int) -> None:  # noqa: UP006

@@ -18,8 +18,7 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy.cluster import hierarchy
-from scipy.spatial import distance
+import scipy
 
 from topotune.links.flows import RoundTripTimes
 from topotune.links.inference.observations import IntArray
@@ -72,7 +71,9 @@ def _latency_levels(
     pairs = sorted(fastest)
     logs = np.log([fastest[pair] for pair in pairs])
     if len(pairs) == num_nodes * (num_nodes - 1) // 2:
-        return tuple(_nested(distance.squareform(logs), tuple((node,) for node in range(num_nodes))))
+        return tuple(
+            _nested(scipy.spatial.distance.squareform(logs), tuple((node,) for node in range(num_nodes)))
+        )
     return tuple(_sparse_level(pairs, logs, num_nodes))
 
 
@@ -88,7 +89,7 @@ def _nested(logs: FloatArray, members: Groups) -> list[LatencyLevel]:
     """
     if len(members) < _FEWEST:
         return []
-    levels = _levels(distance.squareform(logs, checks=False))
+    levels = _levels(scipy.spatial.distance.squareform(logs, checks=False))
     if not levels:
         return []
     inside = [
@@ -114,10 +115,10 @@ def _levels(distances: FloatArray) -> list[LatencyLevel]:
     """Levels of groups of things whose distances are given condensed, as SciPy wants; coarsest first."""
     rng = np.random.default_rng(0)
     distances = distances - distances.min() + 1.0  # linkage wants none below 0; differences are what counts
-    tree = hierarchy.linkage(distances, method="average")
+    tree = scipy.cluster.hierarchy.linkage(distances, method="average")
     by_chance = np.array(
         [
-            _gaps(hierarchy.linkage(rng.permutation(distances), method="average")).max()
+            _gaps(scipy.cluster.hierarchy.linkage(rng.permutation(distances), method="average")).max()
             for _ in range(_NUM_DEALS)
         ]
     )
@@ -128,7 +129,7 @@ def _levels(distances: FloatArray) -> list[LatencyLevel]:
         if p_value > LATENCY_ALPHA:
             continue
         height = (tree[position, 2] + tree[position + 1, 2]) / 2
-        labels = hierarchy.fcluster(tree, height, criterion="distance")
+        labels = scipy.cluster.hierarchy.fcluster(tree, height, criterion="distance")
         levels.append(LatencyLevel(groups=_as_groups(labels), p_value=p_value))
     return levels[::-1]
 

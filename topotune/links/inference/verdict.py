@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from topotune.links.inference.blame import confirmed_faults
 from topotune.links.inference.confirm import surroundings
@@ -188,7 +188,7 @@ def _across(
 
 def _p_value(samples: FloatArray, controls: FloatArray) -> float:
     """One-sided Mann-Whitney test of the samples being lower."""
-    return float(stats.mannwhitneyu(samples, controls, alternative="less", method="exact").pvalue)
+    return float(scipy.stats.mannwhitneyu(samples, controls, alternative="less", method="exact").pvalue)
 
 
 def _shares(test: NodeFlows, ends: dict[bool, Ends]) -> FloatArray:

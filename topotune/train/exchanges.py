@@ -1,0 +1,106 @@
+"""A group's reduce-scatters and all-gathers of equal parts on CPU memory, by the plan's algorithms."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, cast
+
+import torch
+
+from topotune.execute.parts import PartsExecutable
+from topotune.plan.algorithms import DEFAULT
+from topotune.schedule.model import PartCollective
+from topotune.train.calls import Call
+from topotune.train.parts import PlannedParts
+from topotune.train.planned import Algorithm
+from topotune.train.tensors import are_equal_parts, memory_of
+from topotune.train.turns import Turns
+from topotune.train.usage import GroupUsage
+from topotune.train.work import QueuedWork
+
+
+class Exchanges:
+    """The CPU part of one group's exchanges of parts.
+
+    Args:
+        planned: the algorithms of each of the two collectives.
+        turns: of the group.
+        usage: where calls are counted.
+        forwards: method → the wrapped backend's, which serves the rest.
+        size: of the group.
+    """
+
+    def __init__(
+        self,
+        planned: Mapping[PartCollective, PlannedParts],
+        turns: Turns,
+        usage: GroupUsage,
+        forwards: Mapping[str, Callable[..., Any]],
+        size: int,
+    ) -> None:
+        self.planned = planned
+        self._turns = turns
+        self._usage = usage
+        self._forwards = forwards
+        self._size = size
+
+    def is_active(self, call: Call) -> bool:
+        """Whether such a call may be by an algorithm of the plan or of an override."""
+        return self._of(call).active
+
+    def exchange(self, call: Call, whole: Any, part: Any, options: Any) -> QueuedWork | None:
+        """Do a collective of ``part``, this rank's, and ``whole``, all ranks' together, in its turn.
+
+        Args:
+            call: a reduce-scatter, which fills ``part``, or an all-gather, which fills ``whole``.
+            whole: any argument of such a call.
+            part: the same.
+            options: ``ReduceScatterOptions`` or ``AllgatherOptions``.
+
+        Returns:
+            its work; None, with nothing done, where the wrapped backend serves it.
+
+        Raises:
+            RunError: a rank did not take part within the group's timeout, or was lost.
+        """
+        if not are_equal_parts(whole, part, self._size):
+            return None
+        algorithm = self._of(call).choose(whole.numel() * whole.element_size())
+        if algorithm is None:
+            return None
+        outputs = [part] if _scatters(call) else list(whole.chunk(self._size))
+        return self._turns.planned(
+            partial(self._exchange, call, algorithm, whole, part, options),
+            outputs,
+            is_async=options.asyncOp,
+        )
+
+    def _of(self, call: Call) -> PlannedParts:
+        return self.planned[cast(PartCollective, call.collective)]
+
+    def _exchange(
+        self,
+        call: Call,
+        algorithm: Algorithm[PartsExecutable],
+        whole: torch.Tensor,
+        part: torch.Tensor,
+        options: Any,
+    ) -> None:
+        """One call of it in its turn, from start to end, in whichever thread."""
+        scatters = _scatters(call)
+        flat_whole, flat_part = (memory_of(tensor).contiguous().view(-1) for tensor in (whole, part))
+        op = options.reduceOp.op if scatters else None
+        with self._turns.queue.closing_on_error():
+            ran = self._of(call).run(algorithm, flat_whole, flat_part, op)
+        if ran:
+            self._usage.count(call.collective, algorithm.name)
+        else:
+            self._usage.count(call.collective, DEFAULT)
+            given, taken = (flat_part, flat_whole) if scatters else (flat_whole, flat_part)
+            self._forwards[call.method](given, taken, options).wait()
+        output, flat = (part, flat_part) if scatters else (whole, flat_whole)
+        if flat.data_ptr() != output.data_ptr():
+            memory_of(output).copy_(flat.view(output.shape))
+
+
+def _scatters(call: Call) -> bool:
+    return call.collective == "reduce_scatter"
