@@ -1,10 +1,11 @@
 """The phases of choosing, from a bench to the rows of a table.
 
-Pilot, search, conditions, confirmation, null trials. Only rank 0 runs this, and only its clock counts; what
-it wants measured goes through the bench to all ranks. Each phase has the share of the budget that stands
+Pilot, search, conditions, confirmation with null trials. Only rank 0 runs this, and only its clock counts;
+what it wants measured goes through the bench to all ranks. Each phase has the share of the budget that stands
 below, and begins nothing that its share would not hold. Time that a phase leaves over falls to the next.
 Where calls are long, the search ends sooner, so that what it has found can be confirmed; and the conditions
-may take what confirmation does not need.
+may take what confirmation does not need. Null trials are planned for what is left of their share and of
+confirmation's, and taken in the same passes.
 
 In a run that was resumed, the time that earlier launches took up to the conditions is taken off the budget,
 and what they recorded is not measured again; confirmation and null trials have their whole share.
@@ -21,11 +22,14 @@ import numpy as np
 from topotune.plan.lookup import find_row
 from topotune.plan.model import Certificate, Row
 from topotune.tune.confirm import (
-    confirm,
     count_comparisons,
+    fewest_rounds,
     interpolated,
     least_confirmation_s,
     plan_confirmation,
+    planned_s,
+    samples_of,
+    take_samples,
 )
 from topotune.tune.consistency import Timed, violations
 from topotune.tune.decide import DefaultTime, Limit, decide_rows
@@ -38,8 +42,8 @@ from topotune.tune.finalists import (
     measure_conditions,
 )
 from topotune.tune.inherit import with_inherited
-from topotune.tune.judge import CONFIDENCE, PASSES, Confirmation
-from topotune.tune.null_trials import NullTrials, run_null_trials
+from topotune.tune.judge import CONFIDENCE, PASSES, Confirmation, Point, judge
+from topotune.tune.null_trials import NullPlan, NullTrials
 from topotune.tune.options import TuneOptions
 from topotune.tune.progress import BestSoFar, Measuring, OnProgress, Phase, share_of_budget
 from topotune.tune.regret import size_weights
@@ -82,10 +86,8 @@ _PHASES: Final[dict[str, Phase]] = {
     "pilot": "pilot",
     "search": "search",
     "condition": "conditions",
-    "confirm": "confirm",
-    "null": "null trials",
 }
-"""The phase that trials of a purpose are taken in; checks are taken in several."""
+"""The phase that trials of a purpose are taken in; others are taken in several."""
 _UNSTABLE: Final = 0.1
 """Share of missed starts from which a run says that the machine was unsteady."""
 
@@ -198,15 +200,7 @@ def choose_rows(
         min_gain=options.min_gain,
         budget_s=run.ends_s(_CONFIRM_ENDS) - sampling.now_s(),
     )
-    confirmations = confirm(
-        points,
-        sampling,
-        min_gain=options.min_gain,
-        seed=options.seed,
-        deadline_s=run.ends_s(_CONFIRM_ENDS),
-        after_point=lambda: run.report("confirm"),
-    )
-    nulls = _null_trials(run, default_s, count_comparisons(points))
+    confirmations, nulls = _confirm(run, points, default_s)
     rows = decide_rows(
         confirmations,
         defaults,
@@ -483,23 +477,37 @@ def _fit_for_training(
     return finalists, taken
 
 
-def _null_trials(run: _Run, default_s: Mapping[int, float], comparisons: int) -> NullTrials:
-    return run_null_trials(
+def _confirm(
+    run: _Run, points: Sequence[Point], default_s: Mapping[int, float]
+) -> tuple[list[Confirmation], NullTrials]:
+    """Confirmation and null trials, in the same passes."""
+    comparisons = count_comparisons(points)
+    left_s = run.ends_s(_NULL_ENDS) - run.sampling.now_s()
+    controls = NullPlan.within(left_s - planned_s(points), default_s, comparisons=comparisons)
+    phase: Phase = "confirm" if points else "null trials"
+    run.report(phase)
+    taken = take_samples(
+        (*points, *controls.points),
         run.sampling,
-        default_s,
-        comparisons=comparisons,
+        fewest=[fewest_rounds(comparisons)] * len(points) + controls.fewest,
+        deadline_s=run.ends_s(_NULL_ENDS),
+        after_point=lambda: run.report(phase),
+    )
+    confirmations = judge(
+        samples_of(points, taken[: len(points)]),
+        num_comparisons=comparisons,
         min_gain=run.options.min_gain,
         seed=run.options.seed,
-        deadline_s=run.ends_s(_NULL_ENDS),
-        after_trial=lambda: run.report("null trials"),
     )
+    of_controls = taken[len(points) :]
+    return confirmations, controls.judged(of_controls, min_gain=run.options.min_gain, seed=run.options.seed)
 
 
 def _certificate(run: _Run, comparisons: int, nulls: NullTrials) -> Certificate:
     method = (
         f"fresh paired samples in random order, in {PASSES} blocks on new connections each; ratio of "
         "medians with the hull of a signed-rank interval, a percentile bootstrap and Student's t over "
-        "blocks; number of rounds fixed beforehand; null trials on connections of their own"
+        "blocks; number of rounds fixed beforehand; null trials in the same blocks"
     )
     return Certificate(
         method="; ".join((method, *run.notes)),
