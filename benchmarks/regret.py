@@ -113,7 +113,7 @@ def table(
 
 
 class Recorded:
-    """Recorded samples; between recorded sizes those of the nearest, in proportion to the default's."""
+    """Recorded samples; between recorded sizes those of the nearest, on the line between both medians."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.times_s: dict[int, dict[Candidate, np.ndarray]] = {}
@@ -132,14 +132,28 @@ class Recorded:
 
     def samples_s(self, arm: Candidate, message_bytes: int) -> np.ndarray:
         size = self.near(message_bytes)
-        arms = self.times_s[size]
-        return arms[DEFAULT if arm in DEFAULTS else arm] * (message_bytes / size)
+        own = DEFAULT if arm in DEFAULTS else arm
+        medians_s = {other: float(np.median(arms[own])) for other, arms in self.times_s.items() if own in arms}
+        return self.times_s[size][own] * (between(medians_s, message_bytes) / medians_s[size])
 
     def candidates(self) -> list[Candidate]:
         return list(dict.fromkeys(arm for arms in self.times_s.values() for arm in arms if arm != DEFAULT))
 
     def prediction(self, arm: Candidate, message_bytes: int) -> float:
-        return self.predicted_s[self.near(message_bytes)].get(arm, math.inf)
+        if arm not in self.predicted_s[self.near(message_bytes)]:
+            return math.inf
+        by_size = {size: arms[arm] for size, arms in self.predicted_s.items() if arm in arms}
+        return between(by_size, message_bytes)
+
+
+def between(time_s: dict[int, float], message_bytes: int) -> float:
+    """Between sizes, linear in log-log; beyond them in proportion."""
+    low, high = min(time_s), max(time_s)
+    if message_bytes > high:
+        return time_s[high] * message_bytes / high
+    sizes = sorted(time_s)
+    logs = np.interp(math.log(message_bytes), np.log(sizes), np.log([time_s[size] for size in sizes]))
+    return float(np.exp(logs)) if message_bytes > low else time_s[low]
 
 
 class Replay:

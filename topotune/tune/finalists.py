@@ -10,6 +10,7 @@ an unclear advantage moves the table.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from topotune.tune.resume import Past
@@ -67,6 +68,7 @@ def choose_finalists(
     *,
     min_gain: float,
     unfit: frozenset[tuple[int, Candidate]] = frozenset(),
+    beyond: Mapping[Candidate, float] = MappingProxyType({}),
 ) -> dict[int, Candidate]:
     """One finalist per size: a candidate worth confirming, or the default.
 
@@ -74,12 +76,15 @@ def choose_finalists(
         standings: of each size searched.
         min_gain: a candidate that is not faster than the default by this much is no finalist.
         unfit: (size, candidate) pairs that may not be chosen.
+        beyond: by candidate of the largest size, what it loses at larger ones that inherit from it.
 
     Returns:
         size → finalist, ascending. O(sizes × candidates²).
     """
     sizes = sorted(standings)
     losses = [_losses(standings[size], size, min_gain, unfit) for size in sizes]
+    if losses:
+        losses[-1] = {one: own + beyond.get(one, 0.0) for one, own in losses[-1].items()}
     best: list[dict[Candidate, tuple[float, Candidate | None]]] = []
     for loss in losses:
         if not best:

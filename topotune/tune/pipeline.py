@@ -41,7 +41,7 @@ from topotune.tune.finalists import (
     conditions_recorded,
     measure_conditions,
 )
-from topotune.tune.inherit import with_inherited
+from topotune.tune.inherit import losses_beyond, with_inherited
 from topotune.tune.judge import CONFIDENCE, PASSES, Confirmation, Point, judge
 from topotune.tune.null_trials import NullPlan, NullTrials
 from topotune.tune.options import TuneOptions
@@ -49,7 +49,7 @@ from topotune.tune.progress import BestSoFar, Measuring, OnProgress, Phase, shar
 from topotune.tune.regret import size_weights
 from topotune.tune.sampling import Sampling
 from topotune.tune.search import SizeSearch, Standing, ratio_of, search_sizes
-from topotune.tune.shortlist import shortlist
+from topotune.tune.shortlist import PredictedTime, shortlist
 from topotune.tune.statistics import relative_spread
 from topotune.tune.trial import DEFAULT, Candidate, CandidateFailedError
 from topotune.units import format_bytes, format_seconds
@@ -120,6 +120,7 @@ class _Run:
     sampling: Sampling
     on_progress: OnProgress
     limit: Limit
+    predicted_s: PredictedTime
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     best: dict[int, BestSoFar] = field(default_factory=dict)
@@ -180,7 +181,9 @@ def choose_rows(
         job_bytes: sizes of the job's messages in a step, where they are known: what they take weighs more.
         on_progress: called after each step.
     """
-    run = _Run(options=options, sampling=sampling, on_progress=on_progress, limit=limit)
+    run = _Run(
+        options=options, sampling=sampling, on_progress=on_progress, limit=limit, predicted_s=predicted_s
+    )
     sampling.on_trial = run.on_trial
     defaults = _pilot(run, lambda size: predicted_s(DEFAULT, size))
     if defaults:
@@ -209,7 +212,14 @@ def choose_rows(
         conditions=conditions,
         predicted_s=predicted_s,
     )
-    rows = with_inherited(rows, confirmations, standings, predicted_s=predicted_s, min_gain=options.min_gain)
+    rows = with_inherited(
+        rows,
+        confirmations,
+        standings,
+        predicted_s=predicted_s,
+        min_gain=options.min_gain,
+        asked_bytes=options.sizes,
+    )
     for size in sorted(size for size in finalists if finalists[size] != kept[size]):
         run.warnings.append(
             f"no time to confirm {finalists[size].label} at {format_bytes(size)}: "
@@ -325,7 +335,7 @@ def _search(
     def deadline_s() -> float:
         standings = {search.message_bytes: search.standings() for search in searches}
         default_s = {search.message_bytes: search.default_s for search in searches}
-        finalists = choose_finalists(standings, min_gain=run.options.min_gain)
+        finalists = _finalists(run, standings)
         needed_s = _conditions_s(finalists, standings, default_s) + _reserve_s(
             run, finalists, standings, default_s
         )
@@ -344,6 +354,19 @@ def _search(
         run.note("search ended", {"left": ending.left, "by_time": ending.by_time})
         run.notes.append(ending.in_words())
     return searches
+
+
+def _finalists(
+    run: _Run,
+    standings: Mapping[int, Sequence[Standing]],
+    unfit: frozenset[tuple[int, Candidate]] = frozenset(),
+) -> dict[int, Candidate]:
+    """One per searched size; that of the largest one is to serve larger sizes, too."""
+    beyond: Mapping[Candidate, float] = {}
+    if standings:
+        last = max(standings)
+        beyond = losses_beyond(standings[last], last, run.options.sizes, predicted_s=run.predicted_s)
+    return choose_finalists(standings, min_gain=run.options.min_gain, unfit=unfit, beyond=beyond)
 
 
 def _predicted_at(
@@ -429,7 +452,7 @@ def _fit_for_training(
             for one in ranked
             if run.sampling.is_left_out(one.candidate)
         }
-        finalists = choose_finalists(standings, min_gain=run.options.min_gain, unfit=frozenset(unfit))
+        finalists = _finalists(run, standings, frozenset(unfit))
         open_questions = [
             (size, candidate)
             for size, candidate in finalists.items()
