@@ -50,7 +50,7 @@ from topotune.tune.regret import size_weights
 from topotune.tune.sampling import Sampling
 from topotune.tune.search import SizeSearch, Standing, ratio_of, search_sizes
 from topotune.tune.shortlist import PredictedTime, shortlist
-from topotune.tune.statistics import relative_spread
+from topotune.tune.statistics import log_scatter, relative_spread
 from topotune.tune.trial import DEFAULT, Candidate, CandidateFailedError
 from topotune.units import format_bytes, format_seconds
 
@@ -68,6 +68,12 @@ _LONGEST_CALL: Final = 0.01
 
 _PILOT_ROUNDS: Final = 7
 """Of the default at each size at most; fewer where they would take more than a single longest call."""
+
+_LEAST_SCATTER: Final = 0.02
+"""A few samples that agree by chance are not believed to scatter less, in log-time."""
+
+_LONGEST_STEP: Final = 0.05
+"""Of the budget: what the first look at new candidates may take."""
 
 _PREDICTED_WITHIN: Final = 3.0
 """The default's predicted time is trusted to be at most this many times too long."""
@@ -284,7 +290,9 @@ def _pilot(run: _Run, predicted_s: Callable[[int], float]) -> dict[int, DefaultT
         times_s = np.concatenate((times_s, more_s))
         last_bytes, last_s = size, float(np.median(times_s))
         run.default_timed[size] = Timed.of(size, times_s)
-        defaults[size] = DefaultTime(median_s=last_s, num_samples=len(times_s))
+        defaults[size] = DefaultTime(
+            median_s=last_s, num_samples=len(times_s), scatter=max(_LEAST_SCATTER, log_scatter(times_s))
+        )
         run.stands(size, DEFAULT, 1.0, last_s)
         if relative_spread(times_s) > _SCATTERED:
             unsteady.append(size)
@@ -314,6 +322,8 @@ def _search(
                     candidates=able,
                     default_s=default.median_s,
                     seed=run.options.seed,
+                    scatter=default.scatter,
+                    longest_step_s=_LONGEST_STEP * run.options.budget_s,
                     note=run.note,
                     predicted_s=partial(_predicted_at, predicted_s, size),
                 )

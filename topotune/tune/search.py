@@ -38,8 +38,8 @@ from topotune.tune.trial import DEFAULT, Candidate, CandidateFailedError
 _RUNGS, _SHORT_RUNGS = (2, 4, 4), (2, 2, 2)
 """Rounds added at each rung of a heat; the second where the default's calls are long."""
 
-_LONG_S: Final = 0.25
-"""They are from here on: such calls scatter little, and two arms that stay close have a play-off."""
+_LONG_S: Final = 0.03
+"""They are from here on: a round is dear there, and two arms that stay close have a play-off."""
 
 _HOPELESS: Final = (4.0, 1.5, 1.5)
 """A candidate this many times slower than the best so far goes no further; two rounds of calls that take less
@@ -48,11 +48,22 @@ than `_CHEAP_S` prove little."""
 _HOPELESS_CHECK: Final = 8.0
 """The same of the faster of its first two calls, cold and unpaired as they are …"""
 
+_BEHIND: Final = 2.5
+"""A candidate that is slower than the best so far by this many standard errors, as the default's own scatter
+has them, goes no further either …"""
+
+_LEAST_BEHIND: Final = 0.05
+"""… if that is no less in log-time: what is close is for the play-off."""
+
 _CHEAP_S: Final = 0.02
 """… and what a call may take all the same: below, to measure it costs too little to matter."""
 
 _HEAT: Final = 4
 """New candidates that share one default in their rounds."""
+
+_LONGEST_STEP_S: Final = 0.8
+_FIRST_CALLS: Final = 5
+"""Of a candidate until its first rung is through: two of its check, a warm-up, two rounds."""
 
 _PLAYOFF_ROUNDS, _PLAYOFF_SIZE = 6, 4
 
@@ -104,8 +115,10 @@ class SizeSearch:
         message_bytes: the size.
         candidates: in predicted order, best first; without the default.
         default_s: what the default took in the pilot, seconds.
+        scatter: standard deviation of the log of a call's time, as far as the pilot tells.
         seed: of Optuna's sampler.
         note: takes what is to stand in the journal.
+        longest_step_s: what the first rung of a heat may take, wall time.
         predicted_s: the simulator's time of a candidate at this size; None where there is no prediction.
         spent_s: wall time spent here.
         finished: nothing is left to find out, or no time is left for this size.
@@ -116,6 +129,8 @@ class SizeSearch:
     candidates: tuple[Candidate, ...]
     default_s: float
     seed: int
+    scatter: float = math.inf
+    longest_step_s: float = _LONGEST_STEP_S
     note: Callable[[str, Mapping[str, Any]], None] = lambda _kind, _record: None
     predicted_s: Callable[[Candidate], float] | None = None
     spent_s: float = 0.0
@@ -331,6 +346,11 @@ class SizeSearch:
             hopeless = min(_HOPELESS)
         if own.median_s > hopeless * min(self.best_median_s(), own.default_median_s):
             return True
+        # Of a ratio of two ratios of medians, each to the default in its own rounds.
+        best = max(self._compare(other).ratio for other in self._pairs if other not in self.problems)
+        error = self.scatter * math.sqrt(2 * math.pi / own.num_rounds)
+        if math.log(max(1.0, best) / own.ratio) > max(_BEHIND * error, _LEAST_BEHIND):
+            return True
         if own.num_rounds < 3:
             return False
         others = (
@@ -354,7 +374,7 @@ class SizeSearch:
 
     def _heat_size(self) -> int:
         """Fewer at once where calls are long, so that a step stays short against the budget."""
-        return max(1, min(_HEAT, int(0.8 / (6 * self.default_s))))
+        return max(1, min(_HEAT, int(self.longest_step_s / (_FIRST_CALLS * self.default_s))))
 
     def _compare(self, candidate: Candidate) -> Comparison:
         known = self._compared.get(candidate)
