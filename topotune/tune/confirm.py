@@ -47,7 +47,7 @@ OVERHEAD: Final = 1.45
 _MOST_ROUNDS: Final = 100
 """Of one point: beyond, an interval shrinks too little to matter."""
 
-_LEAST_NEED: Final = 40
+_LEAST_NEED: Final = 24
 """Rounds that a point is thought to need at least: gain and spread were seen in a few rounds only."""
 
 _LARGEST_SHARE: Final = 0.5

@@ -22,7 +22,7 @@ from topotune.tune.trial import DEFAULT, Candidate, Condition
 _SWITCH_PRICE: Final = 0.05
 """What a change of algorithm between neighbouring sizes must gain at least, in log-time (5 %)."""
 
-_LONG_S: Final = 0.25
+_LONG_S: Final = 0.05
 """A call of the default that takes longer is timed in fewer rounds, just enough for the question."""
 
 _BACKWARD_ROUNDS, _FEWER_BACKWARD_ROUNDS = 8, 6

@@ -18,6 +18,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
+from statistics import linear_regression
 from typing import Final
 
 from topotune.plan.model import Evidence, Row
@@ -31,6 +32,9 @@ REACH: Final = 8
 
 _MOST_REACH, _RESERVE_A_DOUBLING = 64, 0.9
 """… so that only sizes asked for are reached there, and what is left of the gain counts by so much less."""
+
+_FITTED_OVER: Final = 16
+"""Times the smallest size whose gain says how gains go on."""
 
 _TRUSTED_WITHIN: Final = 2.0
 """The factor within which the model must have been right."""
@@ -130,9 +134,7 @@ def losses_beyond(
     return losses if beyond else {}
 
 
-def _sizes_beyond(
-    last_bytes: int, standings: Mapping[int, object], asked_bytes: Iterable[int]
-) -> list[int]:
+def _sizes_beyond(last_bytes: int, standings: Mapping[int, object], asked_bytes: Iterable[int]) -> list[int]:
     """Where to look: each doubling, each size that was searched, and those asked for; ascending."""
     doublings = {last_bytes * factor for factor in (2, 4, REACH)}
     searched = {size for size in standings if last_bytes < size <= REACH * last_bytes}
@@ -153,8 +155,8 @@ def _is_known(last: Confirmation, predicted_s: PredictedTime) -> bool:
 def _expected_low(size: int, confirmed: Sequence[Confirmation], predicted_s: PredictedTime) -> float:
     """The low end of default / candidate that is left at a larger size, by the one with the greater loss.
 
-    What was confirmed is carried on as a power of the size, from the next confirmed size that is half as
-    large or less; gains that grow are not.
+    What was confirmed is carried on as a power of the size, fitted over the confirmed sizes down to a 16th: a
+    pair of neighbours has noise that would grow with the distance. Gains that grow are not carried on.
     """
     last = confirmed[-1]
 
@@ -162,10 +164,12 @@ def _expected_low(size: int, confirmed: Sequence[Confirmation], predicted_s: Pre
         return predicted_s(DEFAULT, message_bytes) / predicted_s(last.candidate, message_bytes)
 
     kept = min(1.0, predicted(size) / predicted(last.message_bytes))
-    smaller = [one for one in confirmed if one.message_bytes <= last.message_bytes / 2]
-    if smaller:
-        change = math.log(last.comparison.ratio / smaller[-1].comparison.ratio)
-        slope = change / math.log(last.message_bytes / smaller[-1].message_bytes)
+    fitted = [one for one in confirmed if one.message_bytes >= last.message_bytes / _FITTED_OVER]
+    if fitted[0].message_bytes <= last.message_bytes / 2:
+        slope, _ = linear_regression(
+            [math.log(one.message_bytes) for one in fitted],
+            [math.log(one.comparison.ratio) for one in fitted],
+        )
         kept = min(kept, (size / last.message_bytes) ** slope)
     further = max(0.0, math.log2(size / (REACH * last.message_bytes)))
     return last.comparison.low * kept * _RESERVE_A_DOUBLING**further

@@ -54,7 +54,7 @@ from topotune.tune.statistics import log_scatter, relative_spread
 from topotune.tune.trial import DEFAULT, Candidate, CandidateFailedError
 from topotune.units import format_bytes, format_seconds
 
-_PILOT_ENDS, _SEARCH_ENDS, _CONDITIONS_END, _CONFIRM_ENDS, _NULL_ENDS = 0.20, 0.50, 0.66, 0.90, 0.96
+_PILOT_ENDS, _SEARCH_ENDS, _CONDITIONS_END, _CONFIRM_ENDS, _NULL_ENDS = 0.20, 0.50, 0.66, 0.87, 0.97
 """Shares of the budget, counted from the moment the ranks joined."""
 
 _SEARCH_LEAST: Final = 0.35
@@ -64,7 +64,12 @@ _RESERVE: Final = 1.2
 """Confirmation keeps this many times what it takes with the fewest rounds."""
 
 _LONGEST_CALL: Final = 0.01
-"""A size whose default takes a larger share of the budget than this is not searched."""
+"""A size whose default takes a larger share of the budget than this is not searched …"""
+
+_CALLS_OF_A_SIZE, _SHARE_OF_SIZES = 90, 0.75
+"""… nor one for which, with all smaller sizes, so many of the default's calls take more than this share: so
+long take a look at a few candidates, a backward beside the best, and its confirmation with the fewest rounds.
+What is only looked at cannot be chosen, and would cost the smaller sizes their time."""
 
 _PILOT_ROUNDS: Final = 7
 """Of the default at each size at most; fewer where they would take more than a single longest call."""
@@ -268,6 +273,7 @@ def _pilot(run: _Run, predicted_s: Callable[[int], float]) -> dict[int, DefaultT
     limit_s = _LONGEST_CALL * run.options.budget_s
     defaults: dict[int, DefaultTime] = {}
     unsteady: list[int] = []
+    called_s = 0.0
     last_bytes, last_s = run.options.sizes[0], predicted_s(run.options.sizes[0]) / _PREDICTED_WITHIN
     # Where the links took long, the pilot takes from the search.
     deadline_s = max(run.ends_s(_PILOT_ENDS), run.sampling.now_s() + run.ends_s(_PILOT_ENDS / 2))
@@ -289,6 +295,10 @@ def _pilot(run: _Run, predicted_s: Callable[[int], float]) -> dict[int, DefaultT
         more_s = run.sampling.rounds("pilot", size, (DEFAULT,), num_rounds, first_guess_s=guess_s)[:, 0]
         times_s = np.concatenate((times_s, more_s))
         last_bytes, last_s = size, float(np.median(times_s))
+        called_s += last_s
+        if _CALLS_OF_A_SIZE * called_s > run.ends_s(_SHARE_OF_SIZES) and defaults:
+            run.unsearched = (size, "there is no time to confirm a candidate within")
+            break
         run.default_timed[size] = Timed.of(size, times_s)
         defaults[size] = DefaultTime(
             median_s=last_s, num_samples=len(times_s), scatter=max(_LEAST_SCATTER, log_scatter(times_s))
@@ -357,7 +367,9 @@ def _search(
         run.sampling,
         deadline_s=deadline_s,
         budget_s=run.options.budget_s,
-        weights=size_weights({one.message_bytes: one.default_s for one in searches}, job_bytes),
+        weights=size_weights(
+            {one.message_bytes: one.default_s for one in searches}, job_bytes, asked_bytes=run.options.sizes
+        ),
         after_step=after_step,
     )
     if searches:

@@ -42,7 +42,7 @@ _BLOCK_S: Final = 0.25
 """Longest block: clocks stay fresh, spacing adapts, and one sleepy rank spoils little."""
 
 _WARMUPS: Final = 2
-_LONG_S: Final = 0.25
+_LONG_S: Final = 0.05
 """Calls that take longer are warmed up once: what a first call costs more is small beside them."""
 
 _ATTEMPTS: Final = 4

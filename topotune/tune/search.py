@@ -29,7 +29,14 @@ import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import TrialState
 
-from topotune.tune.regret import SERVED, Ending, Known, expected_regret
+from topotune.tune.regret import (
+    SERVED,
+    Ending,
+    Known,
+    expected_regret,
+    improvement,
+    prediction_error,
+)
 from topotune.tune.resume import Past
 from topotune.tune.sampling import Sampling
 from topotune.tune.statistics import Comparison, Samples, log_spread, screen_arms
@@ -48,9 +55,9 @@ than `_CHEAP_S` prove little."""
 _HOPELESS_CHECK: Final = 8.0
 """The same of the faster of its first two calls, cold and unpaired as they are …"""
 
-_BEHIND: Final = 2.5
-"""A candidate that is slower than the best so far by this many standard errors, as the default's own scatter
-has them, goes no further either …"""
+_BEHIND: Final = 1.5
+"""A candidate whose fastest call is slower than the best so far by so many standard deviations of the
+default's calls goes no further either …"""
 
 _LEAST_BEHIND: Final = 0.05
 """… if that is no less in log-time: what is close is for the play-off."""
@@ -78,8 +85,12 @@ _LEAST_SPREAD: Final = 0.01
 
 _INSTANT_S: Final = 1e-9
 
-_REPEATS: Final = 3
-"""Proposals of Optuna's that were tried before, until predicted order decides instead."""
+_CURVE_ERROR: Final = 0.05
+"""How much further a prediction may be wrong at twice or half the size, in log-time: a candidate's error goes
+with its algorithm, and changes slowly."""
+
+_ENOUGH_SEEN: Final = 8
+"""Predictions of other candidates from which the error of one is told."""
 
 _OVERHEAD: Final = 1.5
 """Wall time of a heat over the sum of its calls: spacing, warm-up, agreement."""
@@ -120,6 +131,7 @@ class SizeSearch:
         note: takes what is to stand in the journal.
         longest_step_s: what the first rung of a heat may take, wall time.
         predicted_s: the simulator's time of a candidate at this size; None where there is no prediction.
+        neighbours: searches of the other sizes, whose candidates tell what to expect here.
         spent_s: wall time spent here.
         finished: nothing is left to find out, or no time is left for this size.
         problems: candidates with a wrong result, or whose calls were cut off, in words.
@@ -133,11 +145,14 @@ class SizeSearch:
     longest_step_s: float = _LONGEST_STEP_S
     note: Callable[[str, Mapping[str, Any]], None] = lambda _kind, _record: None
     predicted_s: Callable[[Candidate], float] | None = None
+    neighbours: "Sequence[SizeSearch]" = ()
     spent_s: float = 0.0
     finished: bool = False
     problems: dict[Candidate, str] = field(default_factory=dict)
     _pairs: dict[Candidate, tuple[list[float], list[float]]] = field(default_factory=dict)
     _compared: dict[Candidate, Comparison] = field(default_factory=dict)
+    _errors: dict[Candidate, Known] = field(default_factory=dict)
+    _predicted: dict[Candidate, float] = field(default_factory=dict)
     _dropped: set[Candidate] = field(default_factory=set)
     _hopeless: dict[Candidate, float] = field(default_factory=dict)
     """Log-ratios of candidates that only their check was timed of."""
@@ -146,7 +161,6 @@ class SizeSearch:
         self._untried = list(self.candidates)
         self._space = search_space(self.candidates)
         self.study = new_study(self.seed)
-        self._enqueue_best()
 
     def take_up(self, past: Past) -> None:
         """Go on where earlier launches of the run stopped; before the first step."""
@@ -167,51 +181,106 @@ class SizeSearch:
                 self._dropped.add(candidate)
         self.spent_s += past.spent_s.get(self.message_bytes, 0.0)
         self.study = rebuild_study(past.told, self.message_bytes, self.candidates, seed=self.seed)
-        self._enqueue_best()
-
-    def _enqueue_best(self) -> None:
-        tried = {one.algorithm for one in self.candidates if one not in self._untried}
-        for candidate in _one_per_algorithm(self._untried):
-            if candidate.algorithm not in tried:
-                self.study.enqueue_trial(_study_params(candidate))
 
     def ask(self, count: int) -> list[tuple[Candidate, optuna.Trial]]:
-        """Up to ``count`` candidates never tried at this size, with their open trials."""
-        asked: list[tuple[Candidate, optuna.Trial]] = []
-        repeats = 0
-        while self._untried and len(asked) < count:
-            if repeats >= _REPEATS:
-                self.study.enqueue_trial(_study_params(self._untried[0]))
-                repeats = 0
+        """Up to ``count`` candidates never tried at this size, with their open trials.
+
+        Those that are expected to improve the choice most; where nothing is known of any candidate yet, the
+        best predicted of each algorithm, as variants of one may all be predicted wrongly.
+        """
+        if any(search.residuals() for search in (self, *self.neighbours)):
+            known, unknown = self._in_play(), dict(zip(self._untried, self._expected(), strict=True))
+            ranked = sorted(self._untried, key=lambda one: -improvement(known, unknown[one]))
+        else:
+            first = _one_per_algorithm(self._untried)
+            ranked = [*first, *(one for one in self._untried if one not in first)]
+        asked = []
+        for candidate in ranked[:count]:
+            self._untried.remove(candidate)
+            self.study.enqueue_trial(_study_params(candidate))
             trial = self.study.ask()
-            candidate = self._suggested(trial)
-            if candidate in self._untried:
-                self._untried.remove(candidate)
-                asked.append((candidate, trial))
-            else:
-                repeats += 1
-                self._tell_again(candidate, trial, {known for known, _ in asked})
+            self._suggest(trial)
+            asked.append((candidate, trial))
         return asked
 
     def regret(self) -> float:
         """What the choice at this size is expected to lose, in log-time, if nothing more is measured here."""
-        known = []
-        for candidate, (default_s, own_s) in self._pairs.items():
-            if candidate in self.problems or candidate in self._dropped:
-                continue
+        return expected_regret(self._in_play(), self._expected())
+
+    def residuals(self) -> dict[Candidate, Known]:
+        """How wrong predictions of candidates that were tried here are: log(measured / predicted)."""
+        residuals = {}
+        for candidate in (*self._pairs, *self._hopeless):
+            predicted = self._predicted_log_ratio(candidate)
+            if math.isfinite(predicted):
+                error = self._known(candidate).error if candidate in self._pairs else 0.0
+                residuals[candidate] = Known(log_ratio=self._log_ratio(candidate) - predicted, error=error)
+        return residuals
+
+    def _in_play(self) -> list[Known]:
+        return [
+            self._known(one) for one in self._pairs if one not in self.problems and one not in self._dropped
+        ]
+
+    def _known(self, candidate: Candidate) -> Known:
+        """Log(candidate / default) of one that was timed, and its error."""
+        known = self._errors.get(candidate)
+        if known is None:
+            default_s, own_s = self._pairs[candidate]
             spread = max(_LEAST_SPREAD, log_spread(_array(default_s), _array(own_s)))
             error = math.sqrt(math.pi / 2 / len(own_s)) * spread
-            known.append(Known(log_ratio=self._log_ratio(candidate), error=error))
-        tried = [*self._pairs, *self._hopeless]
-        residuals = [self._log_ratio(one) - self._predicted_log_ratio(one) for one in tried]
-        untried = [self._predicted_log_ratio(one) for one in self._untried]
-        return expected_regret(known, untried, [one for one in residuals if math.isfinite(one)])
+            known = self._errors[candidate] = Known(log_ratio=self._log_ratio(candidate), error=error)
+        return known
+
+    def _expected(self) -> list[Known]:
+        """What is expected of each candidate that was not tried, in their order.
+
+        Its prediction, put right by how wrong that was at the nearest size where the candidate was tried, or
+        else by how wrong the others' were.
+        """
+        own = self.residuals()
+        by_distance = sorted(self.neighbours, key=self._doublings_to)
+        near = [(search, search.residuals()) for search in by_distance]
+        # Of the nearest sizes, until some are there to learn from.
+        seen = list(own.values())
+        for _, residuals in near:
+            if len(seen) >= _ENOUGH_SEEN:
+                break
+            seen += residuals.values()
+        others = prediction_error([one.log_ratio for one in seen])
+        expected = []
+        for candidate in self._untried:
+            found = next(
+                (
+                    Known(
+                        log_ratio=residuals[candidate].log_ratio,
+                        error=math.hypot(
+                            residuals[candidate].error, _CURVE_ERROR * self._doublings_to(search)
+                        ),
+                    )
+                    for search, residuals in near
+                    if candidate in residuals
+                ),
+                others,
+            )
+            if found.error > others.error:
+                found = others
+            predicted = self._predicted_log_ratio(candidate)
+            expected.append(Known(log_ratio=predicted + found.log_ratio, error=found.error))
+        return expected
+
+    def _doublings_to(self, other: "SizeSearch") -> float:
+        return abs(math.log2(other.message_bytes / self.message_bytes))
 
     def _predicted_log_ratio(self, candidate: Candidate) -> float:
-        if self.predicted_s is None:
-            return 0.0
-        predicted_s, default_s = self.predicted_s(candidate), self.predicted_s(DEFAULT)
-        return math.log(predicted_s / default_s) if predicted_s > 0 and default_s > 0 else 0.0
+        known = self._predicted.get(candidate)
+        if known is None:
+            known = 0.0
+            if self.predicted_s is not None:
+                predicted_s, default_s = self.predicted_s(candidate), self.predicted_s(DEFAULT)
+                known = math.log(predicted_s / default_s) if predicted_s > 0 and default_s > 0 else 0.0
+            self._predicted[candidate] = known
+        return known
 
     def step_cost_s(self) -> float:
         """What the next step is expected to cost in wall time."""
@@ -339,17 +408,19 @@ class SizeSearch:
             default_s.extend(times_s[:, 0].tolist())
             own_s.extend(times_s[:, index].tolist())
             self._compared.pop(candidate, None)
+            self._errors.pop(candidate, None)
 
     def _is_poor(self, candidate: Candidate, hopeless: float) -> bool:
         own = self._compare(candidate)
         if own.median_s > _CHEAP_S:
             hopeless = min(_HOPELESS)
-        if own.median_s > hopeless * min(self.best_median_s(), own.default_median_s):
+        # One call in two that was held up proves nothing: the faster ones speak for a candidate.
+        fastest_s = min(self._pairs[candidate][1])
+        if fastest_s > hopeless * min(self.best_median_s(), own.default_median_s):
             return True
-        # Of a ratio of two ratios of medians, each to the default in its own rounds.
-        best = max(self._compare(other).ratio for other in self._pairs if other not in self.problems)
-        error = self.scatter * math.sqrt(2 * math.pi / own.num_rounds)
-        if math.log(max(1.0, best) / own.ratio) > max(_BEHIND * error, _LEAST_BEHIND):
+        best = max(self._least_ratio(other) for other in self._pairs if other not in self.problems)
+        behind = math.log(max(1.0, best) / max(own.ratio, self.default_s / fastest_s))
+        if behind > max(_BEHIND * self.scatter, _LEAST_BEHIND):
             return True
         if own.num_rounds < 3:
             return False
@@ -357,6 +428,11 @@ class SizeSearch:
             self._compare(other) for other in self._pairs if other != candidate and other not in self._dropped
         )
         return own.high < max(1.0, max((other.low for other in others), default=1.0))
+
+    def _least_ratio(self, candidate: Candidate) -> float:
+        """Default / candidate, by the default's rounds beside it or by the pilot's, whichever is less."""
+        own = self._compare(candidate)
+        return min(own.ratio, self.default_s / own.median_s)
 
     def _contenders(self) -> list[Candidate]:
         """The few fastest that the intervals do not separate from the fastest, best first."""
@@ -393,17 +469,10 @@ class SizeSearch:
     def _rounds_of(self, candidate: Candidate) -> int:
         return len(self._pairs[candidate][0]) if candidate in self._pairs else 0
 
-    def _suggested(self, trial: optuna.Trial) -> Candidate:
+    def _suggest(self, trial: optuna.Trial) -> None:
+        """Have a trial take the candidate that was enqueued for it."""
         algorithm = trial.suggest_categorical("algorithm", self._space["algorithm"].choices)
-        variant = trial.suggest_categorical(str(algorithm), self._space[str(algorithm)].choices)
-        return Candidate(str(algorithm), str(variant))
-
-    def _tell_again(self, candidate: Candidate, trial: optuna.Trial, running: set[Candidate]) -> None:
-        """Answer a proposal that was tried before with what is known, or not at all while it runs."""
-        if candidate in running or candidate in self.problems:
-            self.study.tell(trial, state=TrialState.FAIL)
-        else:
-            self.study.tell(trial, self._log_ratio(candidate))
+        trial.suggest_categorical(str(algorithm), self._space[str(algorithm)].choices)
 
 
 def search_sizes(
@@ -427,8 +496,13 @@ def search_sizes(
     """
     if weights is None:
         weights = {search.message_bytes: 1 / len(searches) for search in searches}
-    # Only the size that was measured last has another value than before.
-    worth = {search.message_bytes: weights[search.message_bytes] * search.regret() for search in searches}
+    for search in searches:
+        search.neighbours = [other for other in searches if other is not search]
+
+    def worth_of_all() -> dict[int, float]:
+        return {search.message_bytes: weights[search.message_bytes] * search.regret() for search in searches}
+
+    worth = worth_of_all()
     by_time = False
     while unfinished := [search for search in searches if not search.finished]:
         costs_s = {search.message_bytes: max(_INSTANT_S, search.step_cost_s()) for search in unfinished}
@@ -443,7 +517,7 @@ def search_sizes(
             continue
         search.step(sampling)
         search.spent_s += sampling.now_s() - started_s
-        worth[search.message_bytes] = weights[search.message_bytes] * search.regret()
+        worth = worth_of_all()
         after_step()
     return Ending(left=1 - math.exp(-sum(worth.values())), by_time=by_time)
 
@@ -451,8 +525,7 @@ def search_sizes(
 def new_study(seed: int) -> optuna.Study:
     """An empty study: minimises log(candidate / default)."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=4)
-    return optuna.create_study(direction="minimize", sampler=sampler)
+    return optuna.create_study(direction="minimize", sampler=optuna.samplers.RandomSampler(seed=seed))
 
 
 def search_space(candidates: Iterable[Candidate]) -> dict[str, CategoricalDistribution]:
