@@ -136,7 +136,9 @@ class Recorded:
     def samples_s(self, arm: Candidate, message_bytes: int) -> np.ndarray:
         size = self.near(message_bytes)
         own = DEFAULT if arm in DEFAULTS else arm
-        medians_s = {other: float(np.median(arms[own])) for other, arms in self.times_s.items() if own in arms}
+        medians_s = {
+            other: float(np.median(arms[own])) for other, arms in self.times_s.items() if own in arms
+        }
         return self.times_s[size][own] * (between(medians_s, message_bytes) / medians_s[size])
 
     def candidates(self) -> list[Candidate]:

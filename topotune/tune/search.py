@@ -85,6 +85,9 @@ _LEAST_SPREAD: Final = 0.01
 
 _INSTANT_S: Final = 1e-9
 
+_COMPANY: Final = 0.1
+"""What a candidate is expected to improve, over the most that one is, to be tried with it."""
+
 _CURVE_ERROR: Final = 0.05
 """How much further a prediction may be wrong at twice or half the size, in log-time: a candidate's error goes
 with its algorithm, and changes slowly."""
@@ -189,8 +192,13 @@ class SizeSearch:
         best predicted of each algorithm, as variants of one may all be predicted wrongly.
         """
         if any(search.residuals() for search in (self, *self.neighbours)):
-            known, unknown = self._in_play(), dict(zip(self._untried, self._expected(), strict=True))
-            ranked = sorted(self._untried, key=lambda one: -improvement(known, unknown[one]))
+            known = self._in_play()
+            gains = {
+                one: improvement(known, expected)
+                for one, expected in zip(self._untried, self._expected(), strict=True)
+            }
+            worth_it = _COMPANY * max(gains.values(), default=0.0)
+            ranked = [one for one in sorted(gains, key=lambda one: -gains[one]) if gains[one] >= worth_it]
         else:
             first = _one_per_algorithm(self._untried)
             ranked = [*first, *(one for one in self._untried if one not in first)]
@@ -263,8 +271,6 @@ class SizeSearch:
                 ),
                 others,
             )
-            if found.error > others.error:
-                found = others
             predicted = self._predicted_log_ratio(candidate)
             expected.append(Known(log_ratio=predicted + found.log_ratio, error=found.error))
         return expected
