@@ -4,7 +4,8 @@
     python benchmarks/regret.py replay benchmarks/data/exhaustive-2x4.json [--shares 0.15,0.5,1]
 
 ``record`` runs on every rank of a cluster: it times the default and up to 12 candidates, the best predicted,
-at 6 sizes, 7 repeats each in random order, and writes every sample with what was predicted. Once per cluster.
+at 6 sizes, 7 repeats each in random order, and writes every sample with what was predicted, and how long all of
+it took. Once per cluster.
 
 ``replay`` needs no cluster: the whole choosing of `topotune tune` runs on those samples and a clock of their
 own, with a budget that is a share of the exhaustive measuring time. What it chose at each size is held
@@ -16,6 +17,7 @@ import argparse
 import json
 import math
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
@@ -32,7 +34,7 @@ from topotune.tune.pipeline import choose_rows
 from topotune.tune.sampling import Sampling
 from topotune.tune.search import SizeSearch, search_sizes
 from topotune.tune.session import followed, told_to_all
-from topotune.tune.shortlist import shortlist
+from topotune.tune.shortlist import PredictedTime, shortlist
 from topotune.tune.timing import Station, TorchBench
 from topotune.tune.trial import DEFAULT, DEFAULTS, Block, BlockTimes, Candidate, Check
 from topotune.tune.world import joined_world
@@ -52,6 +54,9 @@ def main() -> None:
     recording = modes.add_parser("record", help="on every rank of a cluster")
     recording.add_argument("--sizes", default=SIZES, help=f"message sizes (default {SIZES})")
     recording.add_argument("--repeats", type=int, default=REPEATS, help=f"of each (default {REPEATS})")
+    recording.add_argument(
+        "--candidates", type=int, default=MOST_CANDIDATES, help=f"at most (default {MOST_CANDIDATES})"
+    )
     recording.add_argument("-o", "--output", type=Path, required=True)
     replaying = modes.add_parser("replay", help="on a recorded file")
     replaying.add_argument("file", type=Path)
@@ -59,7 +64,7 @@ def main() -> None:
     replaying.add_argument("--seeds", type=int, default=SEEDS, help=f"runs of each (default {SEEDS})")
     options = parser.parse_args()
     if options.mode == "record":
-        record(parse_sizes(options.sizes), options.repeats, options.output)
+        record(parse_sizes(options.sizes), options.repeats, options.candidates, options.output)
         return
     recorded = Recorded(json.loads(options.file.read_text()))
     print(f"{options.file}: exhaustive measuring took {recorded.exhaustive_s:.1f} s")
@@ -67,8 +72,9 @@ def main() -> None:
         print(describe(recorded, share, options.seeds), flush=True)
 
 
-def record(sizes: tuple[int, ...], repeats: int, output: Path) -> None:
+def record(sizes: tuple[int, ...], repeats: int, most: int, output: Path) -> None:
     """Time everything, on one rank."""
+    output.parent.mkdir(parents=True, exist_ok=True)
     with joined_world(None) as world:
         measurement = measure_links(world.private.group, budget_s=4.0, seed=0, nodes=world.nodes)
         station = Station(world.planned, world.raw, world.private, world.nodes.node_of_rank)
@@ -82,7 +88,8 @@ def record(sizes: tuple[int, ...], repeats: int, output: Path) -> None:
             predicted_s = arrangement.predictor(sizes)
             sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
             began_s = bench.now_s()
-            tables = [table(sampling, arrangement, predicted_s, size, repeats) for size in sizes]
+            chosen = best_of_each_size(arrangement.candidates(), predicted_s, sizes, most)
+            tables = [table(sampling, chosen, predicted_s, size, repeats) for size in sizes]
             took_s = bench.now_s() - began_s
         bench.end()
     document = {
@@ -98,12 +105,20 @@ def record(sizes: tuple[int, ...], repeats: int, output: Path) -> None:
     print(f"written to {output}")
 
 
+def best_of_each_size(
+    candidates: list[Candidate], predicted_s: PredictedTime, sizes: tuple[int, ...], most: int
+) -> list[Candidate]:
+    """The best predicted of each size, then the second of each, and so on: the same for all sizes."""
+    ranked = [shortlist(candidates, predicted_s, size) for size in sizes]
+    in_turn = [one for same_rank in zip_longest(*ranked) for one in same_rank if one is not None]
+    return list(dict.fromkeys(in_turn))[:most]
+
+
 def table(
-    sampling: Sampling, arrangement: Arrangement, predicted_s: Any, size: int, repeats: int
+    sampling: Sampling, candidates: list[Candidate], predicted_s: PredictedTime, size: int, repeats: int
 ) -> dict[str, Any]:
-    """Samples of one size, by candidate."""
-    able = shortlist(arrangement.candidates(), predicted_s, size)[:MOST_CANDIDATES]
-    exact = [one for one in able if sampling.check(one, size) is None]
+    """Samples of one size, by candidate; without what is predicted to be hopeless there."""
+    exact = [one for one in shortlist(candidates, predicted_s, size) if sampling.check(one, size) is None]
     times_s = sampling.rounds("search", size, (DEFAULT, *exact), repeats, first_guess_s=0.05)
     print(f"{format_bytes(size)}: {len(exact)} candidates", flush=True)
     return {
@@ -134,11 +149,11 @@ class Recorded:
         return min(self.times_s, key=lambda size: abs(math.log(size / message_bytes)))
 
     def samples_s(self, arm: Candidate, message_bytes: int) -> np.ndarray:
-        size = self.near(message_bytes)
         own = DEFAULT if arm in DEFAULTS else arm
         medians_s = {
             other: float(np.median(arms[own])) for other, arms in self.times_s.items() if own in arms
         }
+        size = min(medians_s, key=lambda other: abs(math.log(other / message_bytes)))
         return self.times_s[size][own] * (between(medians_s, message_bytes) / medians_s[size])
 
     def candidates(self) -> list[Candidate]:
