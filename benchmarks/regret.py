@@ -4,8 +4,8 @@
     python benchmarks/regret.py replay benchmarks/data/exhaustive-2x4.json [--shares 0.15,0.5,1]
 
 ``record`` runs on every rank of a cluster: it times the default and up to 12 candidates, the best predicted,
-at 6 sizes, 7 repeats each in random order, and writes every sample with what was predicted, and how long all of
-it took. Once per cluster.
+at 6 sizes, 7 repeats each in random order, and writes every sample with what was predicted, and how long all
+of it took. Once per cluster.
 
 ``replay`` needs no cluster: the whole choosing of `topotune tune` runs on those samples and a clock of their
 own, with a budget that is a share of the exhaustive measuring time. What it chose at each size is held

@@ -10,8 +10,8 @@ that says ``extrapolated``, if everything that is known speaks for it:
 - neither by the model nor by what was confirmed does the gain shrink so far that the rest of it would not
   clear the margin, up to eight times the last confirmed size; beyond that, as far as sizes were asked for and
   up to 64 times, a tenth of the time is kept in reserve for each further doubling;
-- no sample speaks against it: nothing was confirmed otherwise, and where larger sizes were searched the
-  candidate was faster there.
+- no sample speaks against it: it did not fail further out, where another one was tried there in vain the
+  search saw this one gain, and so it did at all larger sizes that were searched.
 """
 
 import math
@@ -72,7 +72,7 @@ def with_inherited(
     if (
         last_row.max_bytes is None
         or last.comparison.low < (1 + min_gain) ** 2
-        or any(one.message_bytes > last.message_bytes for one in confirmations)
+        or _speaks_against(candidate, last.message_bytes, confirmations, standings)
         or not _is_known(last, predicted_s)
     ):
         return tuple(rows)
@@ -140,6 +140,23 @@ def _sizes_beyond(last_bytes: int, standings: Mapping[int, object], asked_bytes:
     searched = {size for size in standings if last_bytes < size <= REACH * last_bytes}
     asked = {size for size in asked_bytes if last_bytes < size <= _MOST_REACH * last_bytes}
     return sorted(doublings | searched | asked)
+
+
+def _speaks_against(
+    candidate: Candidate,
+    last_bytes: int,
+    confirmations: Sequence[Confirmation],
+    standings: Mapping[int, Sequence[Standing]],
+) -> bool:
+    """Whether anything confirmed beyond the last size does: of this candidate, or of another in its stead."""
+    further = [one for one in confirmations if one.message_bytes > last_bytes]
+    if any(one.candidate == candidate for one in further):
+        return True
+    was_seen = any(
+        size > last_bytes and any(one.candidate == candidate for one in ranked)
+        for size, ranked in standings.items()
+    )
+    return bool(further) and not was_seen
 
 
 def _is_known(last: Confirmation, predicted_s: PredictedTime) -> bool:
