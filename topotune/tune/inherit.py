@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
-from statistics import linear_regression
+from statistics import linear_regression, pvariance
 from typing import Final
 
 from topotune.plan.model import Evidence, Row
@@ -172,8 +172,9 @@ def _is_known(last: Confirmation, predicted_s: PredictedTime) -> bool:
 def _expected_low(size: int, confirmed: Sequence[Confirmation], predicted_s: PredictedTime) -> float:
     """The low end of default / candidate that is left at a larger size, by the one with the greater loss.
 
-    What was confirmed is carried on as a power of the size, fitted over the confirmed sizes down to a 16th: a
-    pair of neighbours has noise that would grow with the distance. Gains that grow are not carried on.
+    What was confirmed is carried on as a power of the size, fitted over the confirmed sizes down to a 16th,
+    as far as it shrinks beyond the fit's own error: noise of neighbours would grow with the distance. Gains
+    that grow are not carried on.
     """
     last = confirmed[-1]
 
@@ -183,13 +184,17 @@ def _expected_low(size: int, confirmed: Sequence[Confirmation], predicted_s: Pre
     kept = min(1.0, predicted(size) / predicted(last.message_bytes))
     fitted = [one for one in confirmed if one.message_bytes >= last.message_bytes / _FITTED_OVER]
     if fitted[0].message_bytes <= last.message_bytes / 2:
-        slope, _ = linear_regression(
-            [math.log(one.message_bytes) for one in fitted],
-            [math.log(one.comparison.ratio) for one in fitted],
-        )
-        kept = min(kept, (size / last.message_bytes) ** slope)
+        sizes = [math.log(one.message_bytes) for one in fitted]
+        slope, _ = linear_regression(sizes, [math.log(one.comparison.ratio) for one in fitted])
+        error = max(_error(one) for one in fitted) / math.sqrt(len(sizes) * pvariance(sizes))
+        kept = min(kept, (size / last.message_bytes) ** (slope + error))
     further = max(0.0, math.log2(size / (REACH * last.message_bytes)))
     return last.comparison.low * kept * _RESERVE_A_DOUBLING**further
+
+
+def _error(one: Confirmation) -> float:
+    """Standard error of a confirmed log-ratio: a corrected interval is about three each way."""
+    return math.log(one.comparison.high / one.comparison.low) / 6
 
 
 def _is_faster(ranked: Sequence[Standing] | None, candidate: Candidate, min_gain: float) -> bool:

@@ -1,13 +1,19 @@
 """Searching, one size at a time: which candidates are worth confirming.
 
-Theory of operation. Each size has an Optuna study over (algorithm, variant), asked and told. The
-best-predicted variant of every algorithm is asked first, in predicted order; then Optuna's sampler (TPE)
-proposes. New candidates run in heats of a few, interleaved with the default, in rungs: two rounds, then more
-for those that are not hopeless (far slower than the best so far), then more for those that are not clearly
-slower by their intervals. When all were tried, those still in contention play off until they separate. The
-next step is taken at the size where it is worth most per second: where the choice could still change, as far
-as predictions and intervals tell, and where the job spends its time (`topotune.tune.regret`). The search ends
-when no step is worth what it costs.
+Theory of operation. Where nothing is known yet, the best-predicted variant of every algorithm is tried first,
+in predicted order. From then on those are that are expected to improve the choice most: a candidate's
+prediction, put right by how wrong it was for the same candidate at the nearest size where that was tried, or
+else for others; what is wrong in a prediction goes with the algorithm and changes slowly with the size. So
+what one size has found out spares the others most of it. New candidates run in heats of a few, interleaved
+with the default, in rungs: two rounds, then more for those that are not hopeless (behind the best so far even
+by their fastest call, as far as the default's own calls scatter), then more for those that are not clearly
+slower by their intervals. Those still in contention play off until they separate, as soon as that is worth
+more than another heat. The next step is taken at the size where it is worth most per second: where the choice
+could still change, as far as predictions and intervals tell, and where the job spends its time
+(`topotune.tune.regret`). The search ends when no step is worth what it costs.
+
+Each size has an Optuna study over (algorithm, variant), which is asked for the candidates that are tried and
+told what came of them: the record of the search in the form that other tools read.
 
 A candidate whose check showed it to be hopeless is not timed at all, so that a very slow one costs the search
 two calls. One whose call had to be cut off is done with at that size. One that was cut off before, or was
@@ -130,7 +136,7 @@ class SizeSearch:
         candidates: in predicted order, best first; without the default.
         default_s: what the default took in the pilot, seconds.
         scatter: standard deviation of the log of a call's time, as far as the pilot tells.
-        seed: of Optuna's sampler.
+        seed: of Optuna's study.
         note: takes what is to stand in the journal.
         longest_step_s: what the first rung of a heat may take, wall time.
         predicted_s: the simulator's time of a candidate at this size; None where there is no prediction.
@@ -290,21 +296,40 @@ class SizeSearch:
 
     def step_cost_s(self) -> float:
         """What the next step is expected to cost in wall time."""
-        best_s = self.best_median_s()
-        if self._untried:
-            return (
-                _OVERHEAD * self._heat_size() * (sum(self._rungs()[:2]) + 2) * best_s
-                + _OVERHEAD * 6 * self.default_s
-            )
-        return _OVERHEAD * _PLAYOFF_ROUNDS * (self.default_s + len(self._contenders()) * best_s)
+        contenders = self._contenders()
+        if self._plays_off(contenders):
+            return self._playoff_cost_s(contenders)
+        return self._heat_cost_s()
+
+    def _heat_cost_s(self) -> float:
+        calls_s = self._heat_size() * (sum(self._rungs()[:2]) + 2) * self.best_median_s()
+        return _OVERHEAD * (calls_s + 6 * self.default_s)
+
+    def _playoff_cost_s(self, contenders: Sequence[Candidate]) -> float:
+        calls_s = self.default_s + len(contenders) * self.best_median_s()
+        return _OVERHEAD * _PLAYOFF_ROUNDS * calls_s
+
+    def _plays_off(self, contenders: Sequence[Candidate]) -> bool:
+        """Whether a play-off is next: it is worth more a second than new candidates, or none are left."""
+        if not self._untried:
+            return True
+        if self._is_settled(contenders):
+            return False
+        known = self._in_play()
+        between_them = expected_regret(known, ())
+        of_new = expected_regret(known, self._expected()) - between_them
+        return between_them / self._playoff_cost_s(contenders) > of_new / self._heat_cost_s()
+
+    def _is_settled(self, contenders: Sequence[Candidate]) -> bool:
+        return len(contenders) < 2 or self._rounds_of(contenders[-1]) >= self._enough_rounds()
 
     def step(self, sampling: Sampling) -> None:
         """One heat of new candidates, or one play-off; sets ``finished`` when nothing is left."""
-        if self._untried:
+        contenders = self._contenders()
+        if not self._plays_off(contenders):
             self._heat(sampling, self.ask(self._heat_size()))
             return
-        contenders = self._contenders()
-        if len(contenders) < 2 or self._rounds_of(contenders[-1]) >= self._enough_rounds():
+        if self._is_settled(contenders):
             self.finished = True
             return
         self._measure(sampling, contenders, _PLAYOFF_ROUNDS)
@@ -554,7 +579,7 @@ def rebuild_study(
         notes: of the journal; those of kind ``told`` are used.
         message_bytes: the size.
         candidates: of that run, in the same order; what was told of others is left out.
-        seed: of the sampler.
+        seed: of the study.
     """
     study = new_study(seed)
     space = search_space(candidates)
