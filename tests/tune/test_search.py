@@ -225,3 +225,17 @@ def test_a_block_travels_as_json():
         scheme="barrier",
     )
     assert Block.from_json(block.to_json()) == block
+
+
+def test_two_that_are_close_play_off_before_what_is_hopeless_is_tried():
+    predicted_ms = {FAST: 5.0, TREE: 5.1, RECURSIVE: 30.0, SLOW: 40.0}
+    search = search_at(SIZE, predicted_ms, scatter=0.1)
+    bench = FakeBench(factors({FAST: 2.0, TREE: 1.97, RECURSIVE: 0.3, SLOW: 0.2}), noise=0.1)
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+    search.longest_step_s = 0.05  # heats of two
+    for _ in range(3):
+        search.step(sampling)
+    rounds = {one.candidate: one.comparison.num_rounds for one in search.standings()}
+    assert rounds[FAST] > 10
+    assert rounds[TREE] > 10
+    assert set(rounds) == {FAST, TREE}

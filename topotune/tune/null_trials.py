@@ -166,7 +166,7 @@ def deal(passes: Sequence[Block], pass_rounds: int, rng: np.random.Generator) ->
     return [
         tuple(
             (part(arms[swapped], number), part(arms[1 - swapped], number))
-            for arms, swapped in zip(passes, rng.integers(0, 2, len(passes)), strict=True)
+            for arms, swapped in zip(passes, rng.integers(0, 2, len(passes)).tolist(), strict=True)
         )
         for number in range(num_trials)
     ]

@@ -208,7 +208,7 @@ class SizeSearch:
         else:
             first = _one_per_algorithm(self._untried)
             ranked = [*first, *(one for one in self._untried if one not in first)]
-        asked = []
+        asked: list[tuple[Candidate, optuna.Trial]] = []
         for candidate in ranked[:count]:
             self._untried.remove(candidate)
             self.study.enqueue_trial(_study_params(candidate))
