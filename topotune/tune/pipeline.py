@@ -291,14 +291,14 @@ def _pilot(run: _Run, predicted_s: Callable[[int], float]) -> dict[int, DefaultT
         if times_s.min() > limit_s:  # a rank that got no core in time is no long call
             run.unsearched = (size, too_long)
             break
+        if defaults and _CALLS_OF_A_SIZE * (called_s + times_s.min()) > run.ends_s(_SHARE_OF_SIZES):
+            run.unsearched = (size, "there is no time to confirm a candidate within")
+            break
         num_rounds = max(1, min(_PILOT_ROUNDS, int(limit_s / np.median(times_s))))
         more_s = run.sampling.rounds("pilot", size, (DEFAULT,), num_rounds, first_guess_s=guess_s)[:, 0]
         times_s = np.concatenate((times_s, more_s))
         last_bytes, last_s = size, float(np.median(times_s))
         called_s += last_s
-        if _CALLS_OF_A_SIZE * called_s > run.ends_s(_SHARE_OF_SIZES) and defaults:
-            run.unsearched = (size, "there is no time to confirm a candidate within")
-            break
         run.default_timed[size] = Timed.of(size, times_s)
         defaults[size] = DefaultTime(
             median_s=last_s, num_samples=len(times_s), scatter=max(_LEAST_SCATTER, log_scatter(times_s))
