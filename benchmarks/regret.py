@@ -1,21 +1,23 @@
 """How far a plan is from what exhaustive measurement would have chosen, and at what cost.
 
     topotune lab 2x4 -- python benchmarks/regret.py record -o benchmarks/data/exhaustive-2x4.json
-    python benchmarks/regret.py replay benchmarks/data/exhaustive-2x4.json [--shares 0.15,0.5,1]
+    python benchmarks/regret.py replay benchmarks/data/exhaustive-*.json [--shares 0.15,0.5,1]
 
 ``record`` runs on every rank of a cluster: it times the default and up to 12 candidates, the best predicted,
 at 6 sizes, 7 repeats each in random order, and writes every sample with what was predicted, and how long all
 of it took. Once per cluster.
 
 ``replay`` needs no cluster: the whole choosing of `topotune tune` runs on those samples and a clock of their
-own, with a budget that is a share of the exhaustive measuring time. What it chose at each size is held
-against the best median of all: the regret, as geometric mean over the sizes, over 20 seeds. Two choices are
-shown: of the search alone, given all of the budget, and of the plan, whose rows were also confirmed.
+own, with a budget that is a share of the exhaustive measuring time. What the plan has at each size is held
+against the best median of all: the regret, as geometric mean over the sizes, over 20 seeds. Clusters that are
+made up for it come from `benchmarks/invented.py`.
 """
 
 import argparse
 import json
 import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
@@ -27,12 +29,12 @@ import torch
 
 import topotune
 from topotune.links import fit_links, measure_links
+from topotune.plan.lookup import find_row
 from topotune.tune.arrangement import Arrangement
 from topotune.tune.decide import Limit
 from topotune.tune.options import TuneOptions
 from topotune.tune.pipeline import choose_rows
 from topotune.tune.sampling import Sampling
-from topotune.tune.search import SizeSearch, search_sizes
 from topotune.tune.session import followed, told_to_all
 from topotune.tune.shortlist import PredictedTime, shortlist
 from topotune.tune.timing import Station, TorchBench
@@ -58,18 +60,27 @@ def main() -> None:
         "--candidates", type=int, default=MOST_CANDIDATES, help=f"at most (default {MOST_CANDIDATES})"
     )
     recording.add_argument("-o", "--output", type=Path, required=True)
-    replaying = modes.add_parser("replay", help="on a recorded file")
-    replaying.add_argument("file", type=Path)
+    replaying = modes.add_parser("replay", help="on recorded files")
+    replaying.add_argument("files", type=Path, nargs="+")
     replaying.add_argument("--shares", default="0.15,0.5,1", help="of the exhaustive time, as budgets")
     replaying.add_argument("--seeds", type=int, default=SEEDS, help=f"runs of each (default {SEEDS})")
     options = parser.parse_args()
     if options.mode == "record":
         record(parse_sizes(options.sizes), options.repeats, options.candidates, options.output)
         return
-    recorded = Recorded(json.loads(options.file.read_text()))
-    print(f"{options.file}: exhaustive measuring took {recorded.exhaustive_s:.1f} s")
+    clusters = {path: Recorded(json.loads(path.read_text())) for path in options.files}
     for share in map(float, options.shares.split(",")):
-        print(describe(recorded, share, options.seeds), flush=True)
+        all_losses: dict[int, list[float]] = defaultdict(list)
+        all_took: list[float] = []
+        print(f"budget {share:.0%} of the exhaustive time")
+        for path, recorded in clusters.items():
+            losses, took = replay(recorded, share, options.seeds)
+            print(f"  {path} ({recorded.exhaustive_s:.0f} s): {described(losses, took)}", flush=True)
+            all_took += took
+            for size, own in losses.items():
+                all_losses[size] += own
+        if len(clusters) > 1 and len({len(own) for own in all_losses.values()}) == 1:
+            print(f"  all: {described(all_losses, all_took)}")
 
 
 def record(sizes: tuple[int, ...], repeats: int, most: int, output: Path) -> None:
@@ -209,12 +220,16 @@ class Replay:
         return BlockTimes(times_s=times_s, num_missed=0, scheme="clock")
 
 
-def describe(recorded: Recorded, share: float, seeds: int) -> str:
-    """Regret of the search alone and of the plan, with this share of the exhaustive time as budget."""
+def replay(recorded: Recorded, share: float, seeds: int) -> tuple[dict[int, list[float]], list[float]]:
+    """Choose with this share of the exhaustive time as budget, once with each seed.
+
+    Returns:
+        size → log(chosen / best) of each run; and the share of the exhaustive time that each took.
+    """
     budget_s = share * recorded.exhaustive_s
-    searched, planned, took = [], [], []
+    losses: dict[int, list[float]] = {size: [] for size in recorded.times_s}
+    took = []
     for seed in range(seeds):
-        searched.append(search_alone(recorded, budget_s, seed))
         bench = Replay(recorded, seed)
         choice = choose_rows(
             Sampling(bench=bench, rng=np.random.default_rng(seed)),
@@ -223,56 +238,29 @@ def describe(recorded: Recorded, share: float, seeds: int) -> str:
             predicted_s=recorded.prediction,
             limit=Limit(no_bound_reason="replayed"),
         )
-        chosen = {}
-        for size in recorded.times_s:
-            row = next(
-                row
-                for row in choice.rows
-                if row.min_bytes <= size and (row.max_bytes is None or size < row.max_bytes)
-            )
-            chosen[size] = Candidate.of(row.algorithm, row.params)
-        planned.append(regret(recorded, chosen))
+        for size, arms in recorded.times_s.items():
+            row = find_row(choice.rows, size)
+            medians_s = {arm: float(np.median(times_s)) for arm, times_s in arms.items()}
+            chosen = Candidate.of(row.algorithm, row.params)
+            losses[size].append(math.log(medians_s[chosen] / min(medians_s.values())))
         took.append(bench.clock_s / recorded.exhaustive_s)
+    return losses, took
+
+
+def described(losses: Mapping[int, Sequence[float]], took: Sequence[float]) -> str:
+    """Regret as geometric mean over the sizes, and at each of them."""
+    of_runs = [percent(run) for run in zip(*losses.values(), strict=True)]
+    by_size = ", ".join(f"{format_bytes(size)} {percent(own):.1f}" for size, own in losses.items())
+    everything = [loss for own in losses.values() for loss in own]
     return (
-        f"  budget {share:.0%}: regret of the search {percent(searched)}, of the plan {percent(planned)}; "
+        f"regret {percent(everything):.1f} % (worst run {max(of_runs):.1f} %; {by_size}); "
         f"the run took {np.mean(took):.0%} of the exhaustive time"
     )
 
 
-def search_alone(recorded: Recorded, budget_s: float, seed: int) -> float:
-    """Regret of the search's ranking where all of the budget is the search's."""
-    bench = Replay(recorded, seed)
-    searches = [
-        SizeSearch(
-            message_bytes=size,
-            candidates=shortlist(recorded.candidates(), recorded.prediction, size),
-            default_s=float(np.median(arms[DEFAULT])),
-            seed=seed,
-            predicted_s=lambda arm, size=size: recorded.prediction(arm, size),  # type: ignore[misc]
-        )
-        for size, arms in recorded.times_s.items()
-    ]
-    sampling = Sampling(bench=bench, rng=np.random.default_rng(seed))
-    search_sizes(searches, sampling, deadline_s=lambda: budget_s, budget_s=budget_s)
-    chosen = {}
-    for search in searches:
-        best = search.standings()[:1]
-        ahead = bool(best) and best[0].comparison.ratio > 1
-        chosen[search.message_bytes] = best[0].candidate if ahead else DEFAULT
-    return regret(recorded, chosen)
-
-
-def regret(recorded: Recorded, chosen: dict[int, Candidate]) -> float:
-    """Geometric mean over sizes of chosen / best, minus 1."""
-    logs = []
-    for size, arms in recorded.times_s.items():
-        medians_s = {arm: float(np.median(times_s)) for arm, times_s in arms.items()}
-        logs.append(math.log(medians_s[chosen[size]] / min(medians_s.values())))
-    return math.exp(float(np.mean(logs))) - 1
-
-
-def percent(regrets: list[float]) -> str:
-    return f"{100 * np.mean(regrets):.1f} % (worst {100 * np.max(regrets):.1f} %)"
+def percent(losses: Sequence[float]) -> float:
+    """Geometric mean of ratios whose logs are given, less 1."""
+    return 100 * (math.exp(float(np.mean(losses))) - 1)
 
 
 if __name__ == "__main__":
