@@ -8,7 +8,8 @@ from optuna.trial import TrialState
 from topotune.errors import RunError
 from topotune.tune.journal import Journal, read_journal
 from topotune.tune.sampling import Sampling, spacing_s
-from topotune.tune.search import SizeSearch, rebuild_study, search_sizes
+from topotune.tune.search import SizeSearch, search_sizes
+from topotune.tune.study import rebuild_study
 from topotune.tune.trial import DEFAULT, Block, BlockTimes
 
 SIZE = 4096

@@ -15,10 +15,12 @@ lasts `SERVED` times the budget.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+
+from topotune.tune.trial import Candidate
 
 SERVED: Final = 100.0
 """Communication that a plan serves, in budgets: a minute of tuning for more than an hour and a half of it."""
@@ -30,6 +32,14 @@ _LEAST_SPREAD: Final = 0.1
 _FEWEST_TRIED: Final = 3
 _LEAST_WEIGHT: Final = 0.05
 """Of an average size: one that the recorded job does not use still stands in the plan."""
+
+
+_CURVE_ERROR: Final = 0.05
+"""How much further a prediction may be wrong at twice or half the size, in log-time: a candidate's error goes
+with its algorithm, and changes slowly."""
+
+_ENOUGH_SEEN: Final = 8
+"""Predictions of other candidates from which the error of one is told."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,6 +123,41 @@ def prediction_error(residuals: Sequence[float]) -> Known:
     bias = float(np.median(residuals))
     spread = 1.4826 * float(np.median(np.abs(np.array(residuals) - bias)))
     return Known(log_ratio=bias, error=max(_LEAST_SPREAD, spread))
+
+
+def put_right(
+    candidates: Iterable[Candidate], near: Iterable[tuple[float, Mapping[Candidate, Known]]]
+) -> list[Known]:
+    """How wrong the predictions of these candidates at a size are thought to be, in their order.
+
+    As wrong as at the nearest size where the candidate was tried, or else as the others' were.
+
+    Args:
+        candidates: none of them tried at the size.
+        near: of this and other sizes, how many doublings off they are, and how wrong predictions were there.
+    """
+    by_distance = sorted(near, key=lambda one: one[0])
+    # Of the nearest sizes, until some are there to learn from.
+    seen: list[float] = []
+    for _, residuals in by_distance:
+        if len(seen) >= _ENOUGH_SEEN:
+            break
+        seen += [one.log_ratio for one in residuals.values()]
+    others = prediction_error(seen)
+    return [
+        next(
+            (
+                replace(
+                    residuals[candidate],
+                    error=math.hypot(residuals[candidate].error, _CURVE_ERROR * doublings),
+                )
+                for doublings, residuals in by_distance
+                if candidate in residuals
+            ),
+            others,
+        )
+        for candidate in candidates
+    ]
 
 
 def size_weights(

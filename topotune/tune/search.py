@@ -32,7 +32,6 @@ from typing import Any, Final
 
 import numpy as np
 import optuna
-from optuna.distributions import CategoricalDistribution
 from optuna.trial import TrialState
 
 from topotune.tune.regret import (
@@ -41,11 +40,12 @@ from topotune.tune.regret import (
     Known,
     expected_regret,
     improvement,
-    prediction_error,
+    put_right,
 )
 from topotune.tune.resume import Past
 from topotune.tune.sampling import Sampling
 from topotune.tune.statistics import Comparison, Samples, log_spread, screen_arms
+from topotune.tune.study import new_study, open_trial, rebuild_study, search_space
 from topotune.tune.trial import DEFAULT, Candidate, CandidateFailedError
 
 _RUNGS, _SHORT_RUNGS = (2, 4, 4), (2, 2, 2)
@@ -61,15 +61,15 @@ than `_CHEAP_S` prove little."""
 _HOPELESS_CHECK: Final = 8.0
 """The same of the faster of its first two calls, cold and unpaired as they are …"""
 
+_CHEAP_S: Final = 0.02
+"""… and what a call may take all the same: below, to measure it costs too little to matter."""
+
 _BEHIND: Final = 1.5
 """A candidate whose fastest call is slower than the best so far by so many standard deviations of the
 default's calls goes no further either …"""
 
 _LEAST_BEHIND: Final = 0.05
 """… if that is no less in log-time: what is close is for the play-off."""
-
-_CHEAP_S: Final = 0.02
-"""… and what a call may take all the same: below, to measure it costs too little to matter."""
 
 _HEAT: Final = 4
 """New candidates that share one default in their rounds."""
@@ -93,13 +93,6 @@ _INSTANT_S: Final = 1e-9
 
 _COMPANY: Final = 0.1
 """What a candidate is expected to improve, over the most that one is, to be tried with it."""
-
-_CURVE_ERROR: Final = 0.05
-"""How much further a prediction may be wrong at twice or half the size, in log-time: a candidate's error goes
-with its algorithm, and changes slowly."""
-
-_ENOUGH_SEEN: Final = 8
-"""Predictions of other candidates from which the error of one is told."""
 
 _OVERHEAD: Final = 1.5
 """Wall time of a heat over the sum of its calls: spacing, warm-up, agreement."""
@@ -211,10 +204,7 @@ class SizeSearch:
         asked: list[tuple[Candidate, optuna.Trial]] = []
         for candidate in ranked[:count]:
             self._untried.remove(candidate)
-            self.study.enqueue_trial(_study_params(candidate))
-            trial = self.study.ask()
-            self._suggest(trial)
-            asked.append((candidate, trial))
+            asked.append((candidate, open_trial(self.study, self._space, candidate)))
         return asked
 
     def regret(self) -> float:
@@ -252,34 +242,12 @@ class SizeSearch:
         Its prediction, put right by how wrong that was at the nearest size where the candidate was tried, or
         else by how wrong the others' were.
         """
-        own = self.residuals()
-        by_distance = sorted(self.neighbours, key=self._doublings_to)
-        near = [(search, search.residuals()) for search in by_distance]
-        # Of the nearest sizes, until some are there to learn from.
-        seen = list(own.values())
-        for _, residuals in near:
-            if len(seen) >= _ENOUGH_SEEN:
-                break
-            seen += residuals.values()
-        others = prediction_error([one.log_ratio for one in seen])
-        expected = []
-        for candidate in self._untried:
-            found = next(
-                (
-                    Known(
-                        log_ratio=residuals[candidate].log_ratio,
-                        error=math.hypot(
-                            residuals[candidate].error, _CURVE_ERROR * self._doublings_to(search)
-                        ),
-                    )
-                    for search, residuals in near
-                    if candidate in residuals
-                ),
-                others,
-            )
-            predicted = self._predicted_log_ratio(candidate)
-            expected.append(Known(log_ratio=predicted + found.log_ratio, error=found.error))
-        return expected
+        near = [(self._doublings_to(search), search.residuals()) for search in self.neighbours]
+        found = put_right(self._untried, [(0.0, self.residuals()), *near])
+        return [
+            Known(log_ratio=self._predicted_log_ratio(one) + wrong.log_ratio, error=wrong.error)
+            for one, wrong in zip(self._untried, found, strict=True)
+        ]
 
     def _doublings_to(self, other: "SizeSearch") -> float:
         return abs(math.log2(other.message_bytes / self.message_bytes))
@@ -500,11 +468,6 @@ class SizeSearch:
     def _rounds_of(self, candidate: Candidate) -> int:
         return len(self._pairs[candidate][0]) if candidate in self._pairs else 0
 
-    def _suggest(self, trial: optuna.Trial) -> None:
-        """Have a trial take the candidate that was enqueued for it."""
-        algorithm = trial.suggest_categorical("algorithm", self._space["algorithm"].choices)
-        trial.suggest_categorical(str(algorithm), self._space[str(algorithm)].choices)
-
 
 def search_sizes(
     searches: Sequence[SizeSearch],
@@ -551,61 +514,6 @@ def search_sizes(
         worth = worth_of_all()
         after_step()
     return Ending(left=1 - math.exp(-sum(worth.values())), by_time=by_time)
-
-
-def new_study(seed: int) -> optuna.Study:
-    """An empty study: minimises log(candidate / default)."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return optuna.create_study(direction="minimize", sampler=optuna.samplers.RandomSampler(seed=seed))
-
-
-def search_space(candidates: Iterable[Candidate]) -> dict[str, CategoricalDistribution]:
-    """``algorithm`` and, under each algorithm's name, its variants (parameters as JSON)."""
-    variants: dict[str, list[str]] = {}
-    for candidate in candidates:
-        variants.setdefault(candidate.algorithm, []).append(candidate.params_json)
-    return {
-        "algorithm": CategoricalDistribution(tuple(variants)),
-        **{algorithm: CategoricalDistribution(tuple(names)) for algorithm, names in variants.items()},
-    }
-
-
-def rebuild_study(
-    notes: Iterable[Mapping[str, Any]], message_bytes: int, candidates: Sequence[Candidate], *, seed: int
-) -> optuna.Study:
-    """The study of one size as it stood, from a journal's notes.
-
-    Args:
-        notes: of the journal; those of kind ``told`` are used.
-        message_bytes: the size.
-        candidates: of that run, in the same order; what was told of others is left out.
-        seed: of the study.
-    """
-    study = new_study(seed)
-    space = search_space(candidates)
-    for note in notes:
-        if note["kind"] != "told" or note["message_bytes"] != message_bytes:
-            continue
-        candidate = Candidate.of(note["algorithm"], note["params"])
-        if candidate not in candidates:
-            continue
-        params = _study_params(candidate)
-        state = TrialState[note["state"]]
-        value = note["log_ratio"]
-        study.add_trial(
-            optuna.trial.create_trial(
-                state=state,
-                value=value if state is TrialState.COMPLETE else None,
-                params=params,
-                distributions={name: space[name] for name in params},
-                intermediate_values={} if value is None else {note["num_rounds"]: value},
-            )
-        )
-    return study
-
-
-def _study_params(candidate: Candidate) -> dict[str, str]:
-    return {"algorithm": candidate.algorithm, candidate.algorithm: candidate.params_json}
 
 
 def _one_per_algorithm(candidates: Iterable[Candidate]) -> list[Candidate]:
