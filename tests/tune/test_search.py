@@ -1,5 +1,7 @@
 """The search asks in predicted order, drops what is poor, and can be rebuilt from the journal."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from fake_bench import FAST, RECURSIVE, SLOW, TREE, FakeBench, default_time, factors
@@ -240,3 +242,18 @@ def test_two_that_are_close_play_off_before_what_is_hopeless_is_tried():
     assert rounds[FAST] > 10
     assert rounds[TREE] > 10
     assert set(rounds) == {FAST, TREE}
+
+
+def test_a_check_that_waited_for_a_core_is_held_against_a_candidate_at_its_own_size_alone():
+    bench = FakeBench(factors({FAST: 2.0, TREE: 1.3}), noise=0.02)
+    check = bench.check
+
+    def late_check(candidate, size, *, limit_s):
+        found = check(candidate, size, limit_s=limit_s)
+        return replace(found, call_s=1.0) if (candidate, size) == (FAST, SIZE) else found
+
+    bench.check = late_check
+    searches = [search_at(size, {FAST: 5.0, TREE: 7.0}) for size in (SIZE, 4 * SIZE)]
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+    search_sizes(searches, sampling, deadline_s=lambda: 1e9, budget_s=60.0)
+    assert [search.standings()[0].candidate for search in searches] == [TREE, FAST]

@@ -187,9 +187,9 @@ def _expected_low(size: int, confirmed: Sequence[Confirmation], predicted_s: Pre
         sizes = [math.log(one.message_bytes) for one in fitted]
         slope, _ = linear_regression(sizes, [math.log(one.comparison.ratio) for one in fitted])
         error = max(_error(one) for one in fitted) / math.sqrt(len(sizes) * pvariance(sizes))
-        kept = min(kept, (size / last.message_bytes) ** (slope + error))
+        kept = min(kept, math.pow(size / last.message_bytes, slope + error))
     further = max(0.0, math.log2(size / (REACH * last.message_bytes)))
-    return last.comparison.low * kept * _RESERVE_A_DOUBLING**further
+    return last.comparison.low * kept * math.pow(_RESERVE_A_DOUBLING, further)
 
 
 def _error(one: Confirmation) -> float:

@@ -27,7 +27,7 @@ evidence. Confirmation takes fresh samples.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -88,6 +88,9 @@ _CONFIDENCE: Final = 0.75
 
 _LEAST_SPREAD: Final = 0.01
 """Of a round's log-ratio, when its error is told: a few rounds may agree by chance."""
+
+_FEW_ROUNDS: Final = 6
+"""With fewer, a round's log-ratio is thought to scatter no less than the pilot's calls of the default did."""
 
 _INSTANT_S: Final = 1e-9
 
@@ -212,13 +215,16 @@ class SizeSearch:
         return expected_regret(self._in_play(), self._expected())
 
     def residuals(self) -> dict[Candidate, Known]:
-        """How wrong predictions of candidates that were tried here are: log(measured / predicted)."""
+        """How wrong predictions of candidates that were timed here are: log(measured / predicted).
+
+        Two cold calls of a check, which may have waited for a core, say nothing of other sizes.
+        """
         residuals = {}
-        for candidate in (*self._pairs, *self._hopeless):
+        for candidate in self._pairs:
             predicted = self._predicted_log_ratio(candidate)
             if math.isfinite(predicted):
-                error = self._known(candidate).error if candidate in self._pairs else 0.0
-                residuals[candidate] = Known(log_ratio=self._log_ratio(candidate) - predicted, error=error)
+                known = self._known(candidate)
+                residuals[candidate] = replace(known, log_ratio=known.log_ratio - predicted)
         return residuals
 
     def _in_play(self) -> list[Known]:
@@ -232,6 +238,8 @@ class SizeSearch:
         if known is None:
             default_s, own_s = self._pairs[candidate]
             spread = max(_LEAST_SPREAD, log_spread(_array(default_s), _array(own_s)))
+            if len(own_s) < _FEW_ROUNDS and math.isfinite(self.scatter):
+                spread = max(spread, math.sqrt(2) * self.scatter)
             error = math.sqrt(math.pi / 2 / len(own_s)) * spread
             known = self._errors[candidate] = Known(log_ratio=self._log_ratio(candidate), error=error)
         return known
