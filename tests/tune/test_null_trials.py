@@ -25,7 +25,7 @@ def numbered_passes(num_rounds):
 
 
 def test_no_two_trials_share_a_round_and_each_has_as_many_of_every_pass():
-    trials = deal(numbered_passes(17), 3, np.random.default_rng(0))
+    trials = deal(numbered_passes(17), 16, np.random.default_rng(0))
     assert len(trials) == 5
     assert {len(blocks) for blocks in trials} == {PASSES}
     times_s = [time_s for blocks in trials for block in blocks for arm in block for time_s in arm]
@@ -37,11 +37,18 @@ def test_no_two_trials_share_a_round_and_each_has_as_many_of_every_pass():
 
 
 def test_which_arm_is_called_the_default_is_drawn_for_each_trial_and_pass():
-    trials = deal(numbered_passes(300), 3, np.random.default_rng(0))
+    trials = deal(numbered_passes(300), 18, np.random.default_rng(0))
     signs = np.array([[float(np.sign(other[0] - default[0])) for default, other in one] for one in trials])
     assert abs(signs.mean()) < 0.15
     between = np.corrcoef(signs.T)
     assert np.abs(between - np.eye(PASSES)).max() < 0.35
+
+
+def test_where_time_ended_before_the_last_pass_trials_are_as_long_as_ever():
+    trials = deal(numbered_passes(34)[:5], 12, np.random.default_rng(0))
+    assert len(trials) == 34 // 3
+    assert {sum(len(default_s) for default_s, _ in blocks) for blocks in trials} == {15}
+    assert deal((), 12, np.random.default_rng(0)) == []
 
 
 def run_trials(plan, bench):

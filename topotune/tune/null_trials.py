@@ -125,8 +125,7 @@ class NullPlan:
         dealt = [
             [
                 PointSamples(point=point, candidate=TWIN, blocks=blocks)
-                for blocks in deal(by_candidate.get(TWIN, ()), self.pass_rounds, rng)
-                if sum(len(default_s) for default_s, _ in blocks) >= needed
+                for blocks in deal(by_candidate.get(TWIN, ()), needed, rng)
             ]
             for point, by_candidate in zip(self.points, taken, strict=True)
         ]
@@ -153,12 +152,16 @@ class NullPlan:
         return NullTrials(num_trials=len(judged), num_wins=sum(one.passed for one in judged))
 
 
-def deal(passes: Sequence[Block], pass_rounds: int, rng: np.random.Generator) -> list[tuple[Block, ...]]:
-    """Trials out of what was timed of one size: so many rounds of every pass each, in the order of time.
+def deal(passes: Sequence[Block], num_rounds: int, rng: np.random.Generator) -> list[tuple[Block, ...]]:
+    """Trials out of what was timed of one size, each of so many rounds or a few more, in the order of time.
 
+    They come from every pass alike: from fewer passes the more of each, where time ended before the last one.
     In each pass of each trial, which of the two arms is called the default is drawn.
     """
-    num_trials = min((len(default_s) // pass_rounds for default_s, _ in passes), default=0)
+    if not passes:
+        return []
+    pass_rounds = -(-num_rounds // len(passes))
+    num_trials = min(len(default_s) // pass_rounds for default_s, _ in passes)
 
     def part(arm_s: Samples, number: int) -> Samples:
         return arm_s[number * pass_rounds : (number + 1) * pass_rounds]
