@@ -2,6 +2,7 @@
 
     python benchmarks/false_wins.py [--nproc 2] [--rows 300] [-o benchmarks/data/false-wins-machine.csv]
     topotune lab 2x4 -- python benchmarks/false_wins.py -o benchmarks/data/false-wins-2x4.csv
+    topotune lab 2x4 -- python benchmarks/false_wins.py --rows 0 --sizes 256K -o benchmarks/data/planted.csv
 
 Runs on real ranks, on local ones that it starts or, under a launcher or in a lab, on those. Each row is
 judged by the very rule of `topotune tune`: points of several sizes, in passes on new connections, corrected
@@ -11,9 +12,11 @@ for the number of points of their run, with the margin of 2 %.
     slower    the default against itself with 5 % planted as sleep; it must never win
     faster    the same sleep planted in the default's arm: the other must win within the run's rounds
 
-Sleep is planted where calls take 2 ms and more: a shorter one cannot be slept exactly. Rows are appended to
-the CSV run by run; a run that was cut short goes on where it stopped, and only whole runs count. At the end
-it prints the rates with their one-sided 95 % limits (Clopper-Pearson).
+Sleep is planted where calls take 2 ms and more: a shorter one cannot be slept exactly. How many rounds tell
+5 % from the margin of 2 % depends on how much calls scatter: 96, which `topotune tune` may spend on a size,
+do where single calls scatter by up to 3 %, as over shaped links. Rows are appended to the CSV run by run; a
+run that was cut short goes on where it stopped, and only whole runs count. At the end it prints the rates
+with their one-sided 95 % limits (Clopper-Pearson); beside each run it says how many rows a minute there are.
 
 Keep what else runs on the machine away, and give the commit beside the file.
 """
@@ -60,7 +63,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=300, help="null rows (default 300)")
     parser.add_argument("--planted", type=int, default=20, help="runs of each planted kind (default 20)")
     parser.add_argument("--sizes", default=SIZES, help=f"message sizes (default {SIZES})")
-    parser.add_argument("--rounds", type=int, default=24, help="of each row (default 24)")
+    parser.add_argument("--rounds", type=int, default=24, help="of each null row (default 24)")
+    parser.add_argument("--planted-rounds", type=int, default=96, help="of each planted row (default 96)")
     parser.add_argument("-o", "--output", type=Path, default=Path("benchmarks/data/false-wins.csv"))
     options = parser.parse_args()
     launcher = launcher_here(None)
@@ -68,7 +72,11 @@ def main() -> None:
         "rows": options.rows,
         "planted": options.planted,
         "sizes": list(parse_sizes(options.sizes)),
-        "rounds": options.rounds,
+        "rounds": {
+            "null": options.rounds,
+            "slower": options.planted_rounds,
+            "faster": options.planted_rounds,
+        },
         "output": str(options.output.absolute()),
     }
     import false_wins  # ranks that are started here import what they run
@@ -128,6 +136,8 @@ def run_all(payload: Mapping[str, Any], bench: TorchBench) -> None:
         wanted += [(kind, run, long) for run in range(payload["planted"]) for kind in ("slower", "faster")]
     else:
         print(f"nothing is planted: no size of these takes {LEAST_PLANTED_S * 1e3:g} ms", flush=True)
+    began_s = perf_counter()
+    num_rows = 0
     for kind, run, own_sizes in wanted:
         if (kind, run) in done:
             continue
@@ -139,7 +149,7 @@ def run_all(payload: Mapping[str, Any], bench: TorchBench) -> None:
                 message_bytes=size,
                 candidates=(TWIN,),
                 searched=True,
-                num_rounds=payload["rounds"],
+                num_rounds=payload["rounds"][kind],
                 round_s=3 * default_s[size],
                 call_s=default_s[size],
             )
@@ -149,7 +159,9 @@ def run_all(payload: Mapping[str, Any], bench: TorchBench) -> None:
         found = confirm(points, sampling, min_gain=MIN_GAIN, seed=run, deadline_s=math.inf)
         append(output, kind, run, len(own_sizes), found)
         ratios = ", ".join(f"{format_bytes(one.message_bytes)} {one.comparison.ratio:.3f}" for one in found)
-        print(f"{kind} {run}: {ratios}", flush=True)
+        num_rows += len(found)
+        rate = 60 * num_rows / (perf_counter() - began_s)
+        print(f"{kind} {run}: {ratios} ({rate:.0f} rows a minute)", flush=True)
 
 
 def append(path: Path, kind: str, run: int, num_rows: int, found: Sequence[Confirmation]) -> None:

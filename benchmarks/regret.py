@@ -1,21 +1,25 @@
 """How far a plan is from what exhaustive measurement would have chosen, and at what cost.
 
     topotune lab 2x4 -- python benchmarks/regret.py record -o benchmarks/data/exhaustive-2x4.json
-    python benchmarks/regret.py replay benchmarks/data/exhaustive-2x4.json [--shares 0.15,0.5,1]
+    python benchmarks/regret.py replay benchmarks/data/exhaustive-*.json [--shares 0.15,0.5,1]
 
 ``record`` runs on every rank of a cluster: it times the default and up to 12 candidates, the best predicted,
-at 6 sizes, 7 repeats each in random order, and writes every sample with what was predicted. Once per cluster.
+at 6 sizes, 7 repeats each in random order, and writes every sample with what was predicted, and how long all
+of it took. Once per cluster.
 
 ``replay`` needs no cluster: the whole choosing of `topotune tune` runs on those samples and a clock of their
-own, with a budget that is a share of the exhaustive measuring time. What it chose at each size is held
-against the best median of all: the regret, as geometric mean over the sizes, over 20 seeds. Two choices are
-shown: of the search alone, given all of the budget, and of the plan, whose rows were also confirmed.
+own, with a budget that is a share of the exhaustive measuring time. What the plan has at each size is held
+against the best median of all: the regret, as geometric mean over the sizes, over 20 seeds. Clusters that are
+made up for it come from `benchmarks/invented.py`.
 """
 
 import argparse
 import json
 import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
@@ -25,14 +29,14 @@ import torch
 
 import topotune
 from topotune.links import fit_links, measure_links
+from topotune.plan.lookup import find_row
 from topotune.tune.arrangement import Arrangement
 from topotune.tune.decide import Limit
 from topotune.tune.options import TuneOptions
 from topotune.tune.pipeline import choose_rows
 from topotune.tune.sampling import Sampling
-from topotune.tune.search import SizeSearch, search_sizes
 from topotune.tune.session import followed, told_to_all
-from topotune.tune.shortlist import shortlist
+from topotune.tune.shortlist import PredictedTime, shortlist
 from topotune.tune.timing import Station, TorchBench
 from topotune.tune.trial import DEFAULT, DEFAULTS, Block, BlockTimes, Candidate, Check
 from topotune.tune.world import joined_world
@@ -52,23 +56,36 @@ def main() -> None:
     recording = modes.add_parser("record", help="on every rank of a cluster")
     recording.add_argument("--sizes", default=SIZES, help=f"message sizes (default {SIZES})")
     recording.add_argument("--repeats", type=int, default=REPEATS, help=f"of each (default {REPEATS})")
+    recording.add_argument(
+        "--candidates", type=int, default=MOST_CANDIDATES, help=f"at most (default {MOST_CANDIDATES})"
+    )
     recording.add_argument("-o", "--output", type=Path, required=True)
-    replaying = modes.add_parser("replay", help="on a recorded file")
-    replaying.add_argument("file", type=Path)
+    replaying = modes.add_parser("replay", help="on recorded files")
+    replaying.add_argument("files", type=Path, nargs="+")
     replaying.add_argument("--shares", default="0.15,0.5,1", help="of the exhaustive time, as budgets")
     replaying.add_argument("--seeds", type=int, default=SEEDS, help=f"runs of each (default {SEEDS})")
     options = parser.parse_args()
     if options.mode == "record":
-        record(parse_sizes(options.sizes), options.repeats, options.output)
+        record(parse_sizes(options.sizes), options.repeats, options.candidates, options.output)
         return
-    recorded = Recorded(json.loads(options.file.read_text()))
-    print(f"{options.file}: exhaustive measuring took {recorded.exhaustive_s:.1f} s of calls")
+    clusters = {path: Recorded(json.loads(path.read_text())) for path in options.files}
     for share in map(float, options.shares.split(",")):
-        print(describe(recorded, share, options.seeds), flush=True)
+        all_losses: dict[int, list[float]] = defaultdict(list)
+        all_took: list[float] = []
+        print(f"budget {share:.0%} of the exhaustive time")
+        for path, recorded in clusters.items():
+            losses, took = replay(recorded, share, options.seeds)
+            print(f"  {path} ({recorded.exhaustive_s:.0f} s): {described(losses, took)}", flush=True)
+            all_took += took
+            for size, own in losses.items():
+                all_losses[size] += own
+        if len(clusters) > 1 and len({len(own) for own in all_losses.values()}) == 1:
+            print(f"  all: {described(all_losses, all_took)}")
 
 
-def record(sizes: tuple[int, ...], repeats: int, output: Path) -> None:
+def record(sizes: tuple[int, ...], repeats: int, most: int, output: Path) -> None:
     """Time everything, on one rank."""
+    output.parent.mkdir(parents=True, exist_ok=True)
     with joined_world(None) as world:
         measurement = measure_links(world.private.group, budget_s=4.0, seed=0, nodes=world.nodes)
         station = Station(world.planned, world.raw, world.private, world.nodes.node_of_rank)
@@ -81,7 +98,10 @@ def record(sizes: tuple[int, ...], repeats: int, output: Path) -> None:
             bench.arrange(arrangement.rank_order)
             predicted_s = arrangement.predictor(sizes)
             sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
-            tables = [table(sampling, arrangement, predicted_s, size, repeats) for size in sizes]
+            began_s = bench.now_s()
+            chosen = best_of_each_size(arrangement.candidates(), predicted_s, sizes, most)
+            tables = [table(sampling, chosen, predicted_s, size, repeats) for size in sizes]
+            took_s = bench.now_s() - began_s
         bench.end()
     document = {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -89,18 +109,27 @@ def record(sizes: tuple[int, ...], repeats: int, output: Path) -> None:
         "node_of_rank": list(world.nodes.node_of_rank),
         "topotune": topotune.__version__,
         "torch": torch.__version__,
+        "took_s": took_s,
         "sizes": tables,
     }
     output.write_text(json.dumps(document, indent=1) + "\n")
     print(f"written to {output}")
 
 
+def best_of_each_size(
+    candidates: list[Candidate], predicted_s: PredictedTime, sizes: tuple[int, ...], most: int
+) -> list[Candidate]:
+    """The best predicted of each size, then the second of each, and so on: the same for all sizes."""
+    ranked = [shortlist(candidates, predicted_s, size) for size in sizes]
+    in_turn = [one for same_rank in zip_longest(*ranked) for one in same_rank if one is not None]
+    return list(dict.fromkeys(in_turn))[:most]
+
+
 def table(
-    sampling: Sampling, arrangement: Arrangement, predicted_s: Any, size: int, repeats: int
+    sampling: Sampling, candidates: list[Candidate], predicted_s: PredictedTime, size: int, repeats: int
 ) -> dict[str, Any]:
-    """Samples of one size, by candidate."""
-    able = shortlist(arrangement.candidates(), predicted_s, size)[:MOST_CANDIDATES]
-    exact = [one for one in able if sampling.check(one, size) is None]
+    """Samples of one size, by candidate; without what is predicted to be hopeless there."""
+    exact = [one for one in shortlist(candidates, predicted_s, size) if sampling.check(one, size) is None]
     times_s = sampling.rounds("search", size, (DEFAULT, *exact), repeats, first_guess_s=0.05)
     print(f"{format_bytes(size)}: {len(exact)} candidates", flush=True)
     return {
@@ -113,7 +142,7 @@ def table(
 
 
 class Recorded:
-    """Recorded samples; between recorded sizes those of the nearest, in proportion to the default's."""
+    """Recorded samples; between recorded sizes those of the nearest, on the line between both medians."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.times_s: dict[int, dict[Candidate, np.ndarray]] = {}
@@ -123,27 +152,46 @@ class Recorded:
             size = one["message_bytes"]
             self.times_s[size] = {arm: np.array(found["times_s"]) for arm, found in arms.items()}
             self.predicted_s[size] = {arm: found["predicted_s"] for arm, found in arms.items()}
-        self.exhaustive_s = sum(
-            float(times.sum()) for arms in self.times_s.values() for times in arms.values()
-        )
+        calls_s = sum(float(times.sum()) for arms in self.times_s.values() for times in arms.values())
+        self.exhaustive_s: float = document.get("took_s", calls_s)
+        self.stretch = self.exhaustive_s / calls_s
 
     def near(self, message_bytes: int) -> int:
         return min(self.times_s, key=lambda size: abs(math.log(size / message_bytes)))
 
     def samples_s(self, arm: Candidate, message_bytes: int) -> np.ndarray:
-        size = self.near(message_bytes)
-        arms = self.times_s[size]
-        return arms[DEFAULT if arm in DEFAULTS else arm] * (message_bytes / size)
+        own = DEFAULT if arm in DEFAULTS else arm
+        medians_s = {
+            other: float(np.median(arms[own])) for other, arms in self.times_s.items() if own in arms
+        }
+        size = min(medians_s, key=lambda other: abs(math.log(other / message_bytes)))
+        return self.times_s[size][own] * (between(medians_s, message_bytes) / medians_s[size])
 
     def candidates(self) -> list[Candidate]:
         return list(dict.fromkeys(arm for arms in self.times_s.values() for arm in arms if arm != DEFAULT))
 
     def prediction(self, arm: Candidate, message_bytes: int) -> float:
-        return self.predicted_s[self.near(message_bytes)].get(arm, math.inf)
+        if arm not in self.predicted_s[self.near(message_bytes)]:
+            return math.inf
+        by_size = {size: arms[arm] for size, arms in self.predicted_s.items() if arm in arms}
+        return between(by_size, message_bytes)
+
+
+def between(time_s: dict[int, float], message_bytes: int) -> float:
+    """Between sizes, linear in log-log; beyond them in proportion."""
+    low, high = min(time_s), max(time_s)
+    if message_bytes > high:
+        return time_s[high] * message_bytes / high
+    sizes = sorted(time_s)
+    logs = np.interp(math.log(message_bytes), np.log(sizes), np.log([time_s[size] for size in sizes]))
+    return float(np.exp(logs)) if message_bytes > low else time_s[low]
 
 
 class Replay:
-    """A bench whose samples were recorded, and whose clock is theirs."""
+    """A bench whose samples were recorded, and whose clock is theirs.
+
+    A call costs as much more than it takes as it did when all were recorded: starts are spaced, ranks agree.
+    """
 
     def __init__(self, recorded: Recorded, seed: int) -> None:
         self.recorded = recorded
@@ -158,7 +206,7 @@ class Replay:
 
     def check(self, candidate: Candidate, message_bytes: int, *, limit_s: float | None) -> Check:
         taken_s = self.rng.choice(self.recorded.samples_s(candidate, message_bytes), 2)
-        self.clock_s += float(taken_s.sum())
+        self.clock_s += self.recorded.stretch * float(taken_s.sum())
         return Check(problem=None, call_s=float(taken_s.min()))
 
     def run(self, block: Block) -> BlockTimes:
@@ -167,17 +215,21 @@ class Replay:
         for column, arm in enumerate(block.arms):
             samples_s = self.recorded.samples_s(arm, block.message_bytes)
             times_s[:, column] = self.rng.choice(samples_s, len(block.orders))
-            self.clock_s += block.warmups[column] * float(np.median(samples_s))
-        self.clock_s += float(times_s.sum())
+            self.clock_s += self.recorded.stretch * block.warmups[column] * float(np.median(samples_s))
+        self.clock_s += self.recorded.stretch * float(times_s.sum())
         return BlockTimes(times_s=times_s, num_missed=0, scheme="clock")
 
 
-def describe(recorded: Recorded, share: float, seeds: int) -> str:
-    """Regret of the search alone and of the plan, with this share of the exhaustive time as budget."""
+def replay(recorded: Recorded, share: float, seeds: int) -> tuple[dict[int, list[float]], list[float]]:
+    """Choose with this share of the exhaustive time as budget, once with each seed.
+
+    Returns:
+        size → log(chosen / best) of each run; and the share of the exhaustive time that each took.
+    """
     budget_s = share * recorded.exhaustive_s
-    searched, planned, took = [], [], []
+    losses: dict[int, list[float]] = {size: [] for size in recorded.times_s}
+    took = []
     for seed in range(seeds):
-        searched.append(search_alone(recorded, budget_s, seed))
         bench = Replay(recorded, seed)
         choice = choose_rows(
             Sampling(bench=bench, rng=np.random.default_rng(seed)),
@@ -186,56 +238,29 @@ def describe(recorded: Recorded, share: float, seeds: int) -> str:
             predicted_s=recorded.prediction,
             limit=Limit(no_bound_reason="replayed"),
         )
-        chosen = {}
-        for size in recorded.times_s:
-            row = next(
-                row
-                for row in choice.rows
-                if row.min_bytes <= size and (row.max_bytes is None or size < row.max_bytes)
-            )
-            chosen[size] = Candidate.of(row.algorithm, row.params)
-        planned.append(regret(recorded, chosen))
+        for size, arms in recorded.times_s.items():
+            row = find_row(choice.rows, size)
+            medians_s = {arm: float(np.median(times_s)) for arm, times_s in arms.items()}
+            chosen = Candidate.of(row.algorithm, row.params)
+            losses[size].append(math.log(medians_s[chosen] / min(medians_s.values())))
         took.append(bench.clock_s / recorded.exhaustive_s)
+    return losses, took
+
+
+def described(losses: Mapping[int, Sequence[float]], took: Sequence[float]) -> str:
+    """Regret as geometric mean over the sizes, and at each of them."""
+    of_runs = [percent(run) for run in zip(*losses.values(), strict=True)]
+    by_size = ", ".join(f"{format_bytes(size)} {percent(own):.1f}" for size, own in losses.items())
+    everything = [loss for own in losses.values() for loss in own]
     return (
-        f"  budget {share:.0%}: regret of the search {percent(searched)}, of the plan {percent(planned)}; "
+        f"regret {percent(everything):.1f} % (worst run {max(of_runs):.1f} %; {by_size}); "
         f"the run took {np.mean(took):.0%} of the exhaustive time"
     )
 
 
-def search_alone(recorded: Recorded, budget_s: float, seed: int) -> float:
-    """Regret of the search's ranking where all of the budget is the search's."""
-    bench = Replay(recorded, seed)
-    searches = [
-        SizeSearch(
-            message_bytes=size,
-            candidates=shortlist(recorded.candidates(), recorded.prediction, size),
-            default_s=float(np.median(arms[DEFAULT])),
-            seed=seed,
-            predicted_s=lambda arm, size=size: recorded.prediction(arm, size),  # type: ignore[misc]
-        )
-        for size, arms in recorded.times_s.items()
-    ]
-    sampling = Sampling(bench=bench, rng=np.random.default_rng(seed))
-    search_sizes(searches, sampling, deadline_s=lambda: budget_s, budget_s=budget_s)
-    chosen = {}
-    for search in searches:
-        best = search.standings()[:1]
-        ahead = bool(best) and best[0].comparison.ratio > 1
-        chosen[search.message_bytes] = best[0].candidate if ahead else DEFAULT
-    return regret(recorded, chosen)
-
-
-def regret(recorded: Recorded, chosen: dict[int, Candidate]) -> float:
-    """Geometric mean over sizes of chosen / best, minus 1."""
-    logs = []
-    for size, arms in recorded.times_s.items():
-        medians_s = {arm: float(np.median(times_s)) for arm, times_s in arms.items()}
-        logs.append(math.log(medians_s[chosen[size]] / min(medians_s.values())))
-    return math.exp(float(np.mean(logs))) - 1
-
-
-def percent(regrets: list[float]) -> str:
-    return f"{100 * np.mean(regrets):.1f} % (worst {100 * np.max(regrets):.1f} %)"
+def percent(losses: Sequence[float]) -> float:
+    """Geometric mean of ratios whose logs are given, less 1."""
+    return 100 * (math.exp(float(np.mean(losses))) - 1)
 
 
 if __name__ == "__main__":

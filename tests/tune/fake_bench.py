@@ -16,7 +16,8 @@ class FakeBench:
     """Times are ``true_s(candidate, bytes)`` with log-normal noise; ``miss_rate`` of starts are missed,
     but none behind a barrier.
 
-    ``hangs(candidate, bytes, condition)`` says whether a call never ends.
+    ``hangs(candidate, bytes, condition)`` says whether a call never ends. A block costs ``block_s`` beside
+    its calls, new connections ``renew_s``.
     """
 
     def __init__(
@@ -29,6 +30,8 @@ class FakeBench:
         miss_rate=0.0,
         slow_down=None,
         hangs=lambda candidate, message_bytes, condition: False,
+        block_s=2e-3,
+        renew_s=0.02,
     ):
         self.true_s = true_s
         self.noise = noise
@@ -37,6 +40,8 @@ class FakeBench:
         self.miss_rate = miss_rate
         self.slow_down = slow_down or {}
         self.hangs = hangs
+        self.block_s = block_s
+        self.renew_s = renew_s
         self.clock_s = 0.0
         self.blocks = []
         self.checks = []
@@ -57,7 +62,7 @@ class FakeBench:
 
     def renew(self):
         self.renewals += 1
-        self.clock_s += 0.02
+        self.clock_s += self.renew_s
 
     def run(self, block):
         json.dumps(block.to_json())
@@ -70,7 +75,7 @@ class FakeBench:
                 return BlockTimes(times_s=lost, num_missed=0, scheme="clock", broken=broken)
         times = np.empty((len(block.orders), len(block.arms)))
         missed = 0
-        self.clock_s += 2e-3 + sum(
+        self.clock_s += self.block_s + sum(
             count * self.true_s(arm, block.message_bytes)
             for arm, count in zip(block.arms, block.warmups, strict=True)
         )

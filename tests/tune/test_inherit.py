@@ -6,7 +6,8 @@ import pytest
 from fake_bench import FAST, TREE
 
 from topotune.tune.decide import DefaultTime, Limit, decide_rows
-from topotune.tune.inherit import REACH, with_inherited
+from topotune.tune.finalists import choose_finalists
+from topotune.tune.inherit import REACH, losses_beyond, with_inherited
 from topotune.tune.judge import Confirmation
 from topotune.tune.search import Standing
 from topotune.tune.statistics import Comparison
@@ -118,6 +119,51 @@ def test_the_default_stays_where_anything_speaks_against_it(unsafe):
     unsafe = {"standings": {}, **unsafe}
     rows = table(**unsafe)
     assert all(row.algorithm == "default" or row.max_bytes <= LAST + 1 for row in rows)
+
+
+def test_where_another_one_was_tried_in_vain_the_gain_that_the_search_saw_is_taken_over():
+    failed = confirmed(2 * LAST, candidate=TREE, passed=False)
+    rows = table((*USUAL, failed), standings={2 * LAST: [standing(1.4, 2 * LAST)]})
+    assert ends(rows)[2] == (LAST + 1, REACH * LAST + 1, FAST.algorithm)
+
+
+def test_sizes_that_were_asked_for_are_reached_further_out_at_a_discount():
+    far = 64 * LAST
+
+    def reach(asked_bytes, ratio=1.5):
+        found = tuple(confirmed(size, ratio) for size in (4 * K, ODD, LAST))
+        rows = with_inherited(
+            rows_of(found, (4 * K, LAST)),
+            found,
+            {},
+            predicted_s=lambda one, size: size / RATE / (1.0 if one == DEFAULT else ratio),
+            min_gain=MIN_GAIN,
+            asked_bytes=asked_bytes,
+        )
+        return rows[2].max_bytes
+
+    assert reach((LAST,)) == REACH * LAST + 1
+    assert reach((LAST, far)) == far + 1
+    assert reach((LAST, 128 * LAST)) == REACH * LAST + 1, "further than is believed"
+    # A gain of 1.2 is 1.14 at its low end: three more doublings leave too little of it, one leaves enough.
+    assert reach((LAST, 2 * REACH * LAST, far), ratio=1.2) == 2 * REACH * LAST + 1
+
+
+@pytest.mark.parametrize(
+    ("large", "expected"),
+    [(1.5, FAST), (0.5, TREE)],
+    ids=["it stays ahead", "the other one overtakes"],
+)
+def test_the_finalist_of_the_largest_size_is_the_one_that_larger_sizes_need(large, expected):
+    # TREE is a little slower where it was measured; FAST's predicted gain changes beyond.
+    def predicted(candidate, size):
+        ratio = {DEFAULT: 1.0, TREE: 1.4}.get(candidate, 1.5 if size <= LAST else large * 1.4)
+        return size / RATE / ratio
+
+    standings = {LAST: [standing(1.5, LAST), standing(1.4, LAST, candidate=TREE)]}
+    beyond = losses_beyond(standings[LAST], LAST, (LAST, 4 * LAST), predicted_s=predicted)
+    assert choose_finalists(standings, min_gain=MIN_GAIN, beyond=beyond) == {LAST: expected}
+    assert losses_beyond(standings[LAST], LAST, (LAST,), predicted_s=predicted) == {}
 
 
 def test_a_gain_that_shrinks_by_the_model_is_taken_over_as_far_as_it_clears_the_margin():

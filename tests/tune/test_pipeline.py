@@ -212,7 +212,7 @@ def test_progress_tells_phases_in_order_and_ends_with_done():
     reports = []
     choose(FakeBench(factors({FAST: 3.0})), [FAST], reports=reports)
     phases = list(dict.fromkeys(report.phase for report in reports))
-    assert phases == ["pilot", "search", "conditions", "confirm", "null trials", "done"]
+    assert phases == ["pilot", "search", "conditions", "confirm", "done"]
     assert all(0 <= before.done <= after.done <= 1 for before, after in pairwise(reports))
     assert reports[-1].best[4096].algorithm == FAST.label
 
@@ -227,3 +227,20 @@ def test_every_trial_stands_in_the_journal(tmp_path):
     recorded = sum(len(one.outcome.get("times_s", [])) for one in contents.finished)
     assert recorded == sum(len(block.orders) for block in bench.blocks)
     assert sum(one.trial["kind"] == "check" for one in contents.finished) == len(bench.checks)
+
+
+def test_a_size_that_there_is_no_time_to_confirm_at_is_not_searched_and_inherits():
+    def true_s(candidate, size):
+        return size / 2e7 / (2.0 if candidate == FAST else 1.0)
+
+    sizes = (65536, 262144, 1 << 20, 1 << 22)
+    bench = FakeBench(true_s, noise=0.02)
+    # A call at 4 MiB takes 0.21 s, less than a hundredth of the budget, but confirming it a third of it.
+    choice = choose(bench, [FAST, TREE], budget_s=26.0, sizes=sizes, predicted_s=true_s)
+    searched = {block.message_bytes for block in bench.blocks if len(block.arms) > 1}
+    assert max(searched) == 1 << 20
+    assert chosen_at(choice.rows, 1 << 22).algorithm == FAST.algorithm
+    assert chosen_at(choice.rows, 1 << 22).evidence.extrapolated
+    assert any(
+        "from 4 MiB on there is no time to confirm a candidate within" in one for one in choice.warnings
+    )

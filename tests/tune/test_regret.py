@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from fake_bench import FAST, RECURSIVE, SLOW, TREE, FakeBench, default_time, factors
 
-from topotune.tune.regret import Ending, Known, expected_improvement, expected_regret, size_weights
+from topotune.tune.regret import (
+    Ending,
+    Known,
+    expected_improvement,
+    expected_regret,
+    prediction_error,
+    size_weights,
+)
 from topotune.tune.sampling import Sampling
 from topotune.tune.search import SizeSearch, search_sizes
 
@@ -22,26 +29,29 @@ def test_expected_improvement_agrees_with_simulation():
 
 def test_regret_is_no_less_than_what_knowing_everything_would_gain():
     known = [Known(log_ratio=-0.5, error=0.1), Known(log_ratio=-0.45, error=0.1)]
-    untried = [-0.4, -0.1]
+    untried = [Known(log_ratio=-0.4, error=0.5), Known(log_ratio=-0.1, error=0.5)]
     rng = np.random.default_rng(1)
     true = np.column_stack(
         [
             np.zeros(50_000),
             *(one.log_ratio + one.error * rng.normal(size=50_000) for one in known),
-            *(mean + 0.5 * rng.normal(size=50_000) for mean in untried),
+            *(one.log_ratio + one.error * rng.normal(size=50_000) for one in untried),
         ]
     )
     simulated = float(np.mean(true[:, 1] - true.min(axis=1)))
-    assert expected_regret(known, untried, []) >= simulated
+    assert expected_regret(known, untried) >= simulated
 
 
 def test_predictions_that_proved_right_leave_little_to_expect_of_slow_candidates():
     known = [Known(log_ratio=-0.7, error=0.01)]
-    unsure = expected_regret(known, [0.2], [])
-    proved = expected_regret(known, [0.2], [0.0, 0.02, -0.02, 0.01])
-    assert proved < 1e-6 < unsure
-    assert expected_regret(known, [0.2], [-1.0, -1.02, -0.98]) > 0.1, "all were faster than predicted"
-    assert expected_regret(known, [math.inf], []) == pytest.approx(0.0, abs=1e-12)
+
+    def regret(predicted, residuals):
+        wrong = prediction_error(residuals)
+        return expected_regret(known, [Known(log_ratio=predicted + wrong.log_ratio, error=wrong.error)])
+
+    assert regret(0.2, [0.0, 0.02, -0.02, 0.01]) < 1e-6 < regret(0.2, [])
+    assert regret(0.2, [-1.0, -1.02, -0.98]) > 0.1, "all were faster than predicted"
+    assert regret(math.inf, []) == pytest.approx(0.0, abs=1e-12)
 
 
 def searches_of(table, sizes, **options):
@@ -114,3 +124,9 @@ def test_sizes_weigh_by_what_the_job_spends_on_them():
     assert weights[1 << 24] == pytest.approx(0.2 / 0.21, rel=0.03)
     assert weights[1024] > 0.01, "a plan holds for sizes that this job does not use, too"
     assert size_weights({}, [5]) == {}
+
+
+def test_the_largest_searched_size_stands_for_those_beyond_it():
+    default_s = {1024: 1e-3, 4096: 1e-3}
+    asked = (1024, 4096, 16384, 65536)
+    assert size_weights(default_s, [], asked_bytes=asked) == {1024: 0.25, 4096: 0.75}

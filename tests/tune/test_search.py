@@ -1,5 +1,7 @@
 """The search asks in predicted order, drops what is poor, and can be rebuilt from the journal."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from fake_bench import FAST, RECURSIVE, SLOW, TREE, FakeBench, default_time, factors
@@ -8,7 +10,8 @@ from optuna.trial import TrialState
 from topotune.errors import RunError
 from topotune.tune.journal import Journal, read_journal
 from topotune.tune.sampling import Sampling, spacing_s
-from topotune.tune.search import SizeSearch, rebuild_study, search_sizes
+from topotune.tune.search import SizeSearch, search_sizes
+from topotune.tune.study import rebuild_study
 from topotune.tune.trial import DEFAULT, Block, BlockTimes
 
 SIZE = 4096
@@ -31,6 +34,53 @@ def test_the_best_predicted_of_each_algorithm_come_first_and_all_are_asked_once(
     asked = [candidate for candidate, _ in search_of(order).ask(10)]
     assert asked[:3] == [TREE, FAST, RECURSIVE]
     assert sorted(asked, key=order.index) == order
+
+
+def search_at(size, predicted_ms, scatter=0.05):
+    """Of candidates whose predicted times are given, where the default's is 10 ms."""
+    return SizeSearch(
+        message_bytes=size,
+        candidates=tuple(sorted(predicted_ms, key=predicted_ms.get)),
+        default_s=default_time(size),
+        seed=0,
+        scatter=scatter,
+        predicted_s=lambda one: 1e-3 * predicted_ms.get(one, 10.0),
+    )
+
+
+def test_what_was_found_at_one_size_decides_what_is_tried_first_at_the_next():
+    # The model thinks SLOW the worst; at the first size it proves to be the best by far.
+    predicted_ms = {FAST: 5.0, TREE: 6.0, RECURSIVE: 7.0, SLOW: 9.0}
+    first, second = (search_at(size, predicted_ms) for size in (SIZE, 4 * SIZE))
+    bench = FakeBench(factors({FAST: 2.0, TREE: 1.7, RECURSIVE: 1.4, SLOW: 4.0}), noise=0.02)
+    run(first, bench)
+    second.neighbours = [first]
+    assert [candidate for candidate, _ in second.ask(2)] == [SLOW, FAST]
+
+
+def test_candidates_that_are_ruled_out_elsewhere_are_not_tried_again():
+    predicted_ms = {FAST: 5.0, TREE: 5.1, RECURSIVE: 5.2, SLOW: 5.3}
+    searches = [search_at(size, predicted_ms) for size in (SIZE, 4 * SIZE, 16 * SIZE)]
+    bench = FakeBench(factors({FAST: 4.0, TREE: 0.5, RECURSIVE: 0.4, SLOW: 0.3}), noise=0.02)
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+    search_sizes(searches, sampling, deadline_s=lambda: 1e9, budget_s=1.0)
+    assert all(search.standings()[0].candidate == FAST for search in searches)
+    tried = sorted(
+        len({one for one, size in bench.checks if size == search.message_bytes}) for search in searches
+    )
+    assert tried[:2] == [1, 1], "of two sizes of three"
+
+
+def test_one_call_of_two_that_was_held_up_drops_no_candidate():
+    true_s = factors({FAST: 1.5, TREE: 3.0})
+    held_up = iter([0.0] * 4 + [10.0])
+
+    def seen_s(candidate, size):
+        return true_s(candidate, size) * (1 + (next(held_up, 0.0) if candidate == TREE else 0.0))
+
+    search = search_at(SIZE, {FAST: 5.0, TREE: 6.0})
+    run(search, FakeBench(seen_s, noise=0.0))
+    assert search.standings()[0].candidate == TREE
 
 
 def test_the_fastest_stands_first_and_poor_ones_get_few_samples():
@@ -178,3 +228,32 @@ def test_a_block_travels_as_json():
         scheme="barrier",
     )
     assert Block.from_json(block.to_json()) == block
+
+
+def test_two_that_are_close_play_off_before_what_is_hopeless_is_tried():
+    predicted_ms = {FAST: 5.0, TREE: 5.1, RECURSIVE: 30.0, SLOW: 40.0}
+    search = search_at(SIZE, predicted_ms, scatter=0.1)
+    bench = FakeBench(factors({FAST: 2.0, TREE: 1.97, RECURSIVE: 0.3, SLOW: 0.2}), noise=0.1)
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+    search.longest_step_s = 0.05  # heats of two
+    for _ in range(3):
+        search.step(sampling)
+    rounds = {one.candidate: one.comparison.num_rounds for one in search.standings()}
+    assert rounds[FAST] > 10
+    assert rounds[TREE] > 10
+    assert set(rounds) == {FAST, TREE}
+
+
+def test_a_check_that_waited_for_a_core_is_held_against_a_candidate_at_its_own_size_alone():
+    bench = FakeBench(factors({FAST: 2.0, TREE: 1.3}), noise=0.02)
+    check = bench.check
+
+    def late_check(candidate, size, *, limit_s):
+        found = check(candidate, size, limit_s=limit_s)
+        return replace(found, call_s=1.0) if (candidate, size) == (FAST, SIZE) else found
+
+    bench.check = late_check
+    searches = [search_at(size, {FAST: 5.0, TREE: 7.0}) for size in (SIZE, 4 * SIZE)]
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+    search_sizes(searches, sampling, deadline_s=lambda: 1e9, budget_s=60.0)
+    assert [search.standings()[0].candidate for search in searches] == [TREE, FAST]

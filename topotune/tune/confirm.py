@@ -47,7 +47,7 @@ OVERHEAD: Final = 1.45
 _MOST_ROUNDS: Final = 100
 """Of one point: beyond, an interval shrinks too little to matter."""
 
-_LEAST_NEED: Final = 40
+_LEAST_NEED: Final = 24
 """Rounds that a point is thought to need at least: gain and spread were seen in a few rounds only."""
 
 _LARGEST_SHARE: Final = 0.5
@@ -60,6 +60,9 @@ _KNOWN_SHARE: Final = 0.05
 """Of the time that confirmation is planned to take: what is known of calls before the first one."""
 
 _INSTANT_S: Final = 1e-9
+
+Taken = Mapping[Candidate, tuple[Block, ...]]
+"""What was timed at a point, by candidate."""
 
 
 def odd_between(low_bytes: int, high_bytes: int) -> int | None:
@@ -148,7 +151,7 @@ def plan_confirmation(
 
     while departing := [size for size, one in kept.items() if one != DEFAULT]:
         points = planned(kept)
-        fewest = _fewest_rounds(points)
+        fewest = fewest_rounds(count_comparisons(points))
         costliest = max(
             departing, key=lambda size: default_s[size] / math.log(ratio_of(standings[size], finalists[size]))
         )
@@ -187,15 +190,23 @@ def least_confirmation_s(
     """Wall time of confirming all finalists with the fewest rounds that can bound an interval."""
     points = confirmation_points(finalists, short=frozenset(finalists))
     points = _with_rounds(points, finalists, standings, default_s, min_gain)
-    return PASSES * RENEWAL_S + _least_s(points, _fewest_rounds(points))
+    return PASSES * RENEWAL_S + _least_s(points, fewest_rounds(count_comparisons(points)))
+
+
+def planned_s(points: Sequence[Point]) -> float:
+    """Wall time of confirmation as it is planned; 0 where nothing is."""
+    if not points:
+        return 0.0
+    return PASSES * RENEWAL_S + sum(point.num_rounds * point.round_s + point.warmup_s for point in points)
 
 
 def _least_s(points: Sequence[Point], fewest: int) -> float:
     return sum(fewest * point.round_s + point.warmup_s for point in points)
 
 
-def _fewest_rounds(points: Sequence[Point]) -> int:
-    return minimum_rounds(corrected(CONFIDENCE, count_comparisons(points))) + 2
+def fewest_rounds(num_comparisons: int) -> int:
+    """Rounds with which an interval can be bounded where it is corrected for so many comparisons."""
+    return minimum_rounds(corrected(CONFIDENCE, num_comparisons)) + 2
 
 
 def count_comparisons(points: Sequence[Point]) -> int:
@@ -231,16 +242,10 @@ def confirm(
         num_comparisons: to correct for; None for those of these points.
         after_point: called after each visit.
     """
-    taken = take_samples(
-        points, sampling, fewest=_fewest_rounds(points), deadline_s=deadline_s, after_point=after_point
-    )
-    samples = [
-        PointSamples(point=point, candidate=candidate, blocks=blocks)
-        for point, by_candidate in zip(points, taken, strict=True)
-        for candidate, blocks in by_candidate.items()
-    ]
+    fewest = [fewest_rounds(count_comparisons(points))] * len(points)
+    taken = take_samples(points, sampling, fewest=fewest, deadline_s=deadline_s, after_point=after_point)
     return judge(
-        samples,
+        samples_of(points, taken),
         num_comparisons=count_comparisons(points) if num_comparisons is None else num_comparisons,
         min_gain=min_gain,
         seed=seed,
@@ -248,22 +253,36 @@ def confirm(
     )
 
 
+def samples_of(points: Sequence[Point], taken: Sequence[Taken]) -> list[PointSamples]:
+    """What was timed at these points, a value each comparison."""
+    return [
+        PointSamples(point=point, candidate=candidate, blocks=blocks)
+        for point, by_candidate in zip(points, taken, strict=True)
+        for candidate, blocks in by_candidate.items()
+    ]
+
+
 def take_samples(
     points: Sequence[Point],
     sampling: Sampling,
     *,
-    fewest: int,
+    fewest: Sequence[int],
     deadline_s: float,
-    after_point: Callable[[], None],
-) -> list[dict[Candidate, tuple[Block, ...]]]:
+    after_point: Callable[[], None] = lambda: None,
+) -> list[Taken]:
     """Samples of all points, by candidate; without candidates that are wrong or whose call was cut off.
 
-    Of each point at least ``fewest`` rounds are run as long as there is time.
+    Args:
+        points: with their numbers of rounds.
+        sampling: where samples come from.
+        fewest: of each point, the rounds that are run at least as long as there is time.
+        deadline_s: on the clock of ``now_s``.
+        after_point: called after each visit.
     """
     collected: list[list[Samples]] = [[] for _ in points]
     arms_of: dict[int, tuple[Candidate, ...]] = {}
     visits = [
-        (turn, int(index), _share(points[int(index)].num_rounds, turn), _share(fewest, turn))
+        (turn, int(index), _share(points[int(index)].num_rounds, turn), _share(fewest[int(index)], turn))
         for turn in range(PASSES)
         for index in sampling.rng.permutation(len(points))
     ]

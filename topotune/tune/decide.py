@@ -5,6 +5,7 @@ elements inside; nothing is claimed beyond. Rows keep to the searched sizes, so 
 of its own.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -20,10 +21,17 @@ _EXACT: Final = (1.0, 1.0)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DefaultTime:
-    """What the default took at a searched size: median in seconds over ``num_samples``."""
+    """What the default took at a searched size.
+
+    Attributes:
+        median_s: median, seconds.
+        num_samples: over how many.
+        scatter: robust standard deviation of the log of a call's time; infinite where it is not known.
+    """
 
     median_s: float
     num_samples: int
+    scatter: float = math.inf
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ an unclear advantage moves the table.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from topotune.tune.resume import Past
@@ -21,7 +22,7 @@ from topotune.tune.trial import DEFAULT, Candidate, Condition
 _SWITCH_PRICE: Final = 0.05
 """What a change of algorithm between neighbouring sizes must gain at least, in log-time (5 %)."""
 
-_LONG_S: Final = 0.25
+_LONG_S: Final = 0.05
 """A call of the default that takes longer is timed in fewer rounds, just enough for the question."""
 
 _BACKWARD_ROUNDS, _FEWER_BACKWARD_ROUNDS = 8, 6
@@ -67,6 +68,7 @@ def choose_finalists(
     *,
     min_gain: float,
     unfit: frozenset[tuple[int, Candidate]] = frozenset(),
+    beyond: Mapping[Candidate, float] = MappingProxyType({}),
 ) -> dict[int, Candidate]:
     """One finalist per size: a candidate worth confirming, or the default.
 
@@ -74,12 +76,15 @@ def choose_finalists(
         standings: of each size searched.
         min_gain: a candidate that is not faster than the default by this much is no finalist.
         unfit: (size, candidate) pairs that may not be chosen.
+        beyond: by candidate of the largest size, what it loses at larger ones that inherit from it.
 
     Returns:
         size → finalist, ascending. O(sizes × candidates²).
     """
     sizes = sorted(standings)
     losses = [_losses(standings[size], size, min_gain, unfit) for size in sizes]
+    if losses:
+        losses[-1] = {one: own + beyond.get(one, 0.0) for one, own in losses[-1].items()}
     best: list[dict[Candidate, tuple[float, Candidate | None]]] = []
     for loss in losses:
         if not best:

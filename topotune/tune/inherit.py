@@ -8,15 +8,17 @@ that says ``extrapolated``, if everything that is known speaks for it:
 - the model knows this cluster: at that size it was right about the default and the candidate within a factor
   of two;
 - neither by the model nor by what was confirmed does the gain shrink so far that the rest of it would not
-  clear the margin, up to eight times the last confirmed size;
-- no sample speaks against it: nothing was confirmed otherwise, and where larger sizes were searched the
-  candidate was faster there.
+  clear the margin, up to eight times the last confirmed size; beyond that, as far as sizes were asked for and
+  up to 64 times, a tenth of the time is kept in reserve for each further doubling;
+- no sample speaks against it: it did not fail further out, where another one was tried there in vain the
+  search saw this one gain, and so it did at all larger sizes that were searched.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
+from statistics import linear_regression, pvariance
 from typing import Final
 
 from topotune.plan.model import Evidence, Row
@@ -26,7 +28,13 @@ from topotune.tune.shortlist import PredictedTime
 from topotune.tune.trial import DEFAULT, Candidate
 
 REACH: Final = 8
-"""Times the last confirmed size: further out, other limits may count."""
+"""Times the last confirmed size: further out, other limits may count …"""
+
+_MOST_REACH, _RESERVE_A_DOUBLING = 64, 0.9
+"""… so that only sizes asked for are reached there, and what is left of the gain counts by so much less."""
+
+_FITTED_OVER: Final = 16
+"""Times the smallest size whose gain says how gains go on."""
 
 _TRUSTED_WITHIN: Final = 2.0
 """The factor within which the model must have been right."""
@@ -39,6 +47,7 @@ def with_inherited(
     *,
     predicted_s: PredictedTime,
     min_gain: float,
+    asked_bytes: Iterable[int] = (),
 ) -> tuple[Row, ...]:
     """The table with a row that takes over what was confirmed last, where that is safe.
 
@@ -48,6 +57,7 @@ def with_inherited(
         standings: of each searched size.
         predicted_s: the simulator's time of a candidate, or of the default, at a size.
         min_gain: the margin of confirmation.
+        asked_bytes: sizes that the run was asked for, searched or not.
     """
     departing = [index for index, row in enumerate(rows) if row.algorithm != DEFAULT.algorithm]
     if not departing:
@@ -62,7 +72,7 @@ def with_inherited(
     if (
         last_row.max_bytes is None
         or last.comparison.low < (1 + min_gain) ** 2
-        or any(one.message_bytes > last.message_bytes for one in confirmations)
+        or _speaks_against(candidate, last.message_bytes, confirmations, standings)
         or not _is_known(last, predicted_s)
     ):
         return tuple(rows)
@@ -71,7 +81,7 @@ def with_inherited(
             _expected_low(size, confirmed, predicted_s) > 1 + min_gain
             and _is_faster(standings.get(size), candidate, min_gain)
         ),
-        _sizes_beyond(last.message_bytes, standings),
+        _sizes_beyond(last.message_bytes, standings, asked_bytes),
     )
     end = max(safe, default=last.message_bytes) + 1
     if end == last_row.max_bytes:
@@ -88,11 +98,65 @@ def with_inherited(
     return (*before, last_row, inherited, replace(first, min_bytes=end), *others)
 
 
-def _sizes_beyond(last_bytes: int, standings: Mapping[int, object]) -> list[int]:
-    """Where to look: each doubling, and each size that was searched; ascending."""
+def losses_beyond(
+    ranked: Sequence[Standing], last_bytes: int, asked_bytes: Iterable[int], *, predicted_s: PredictedTime
+) -> dict[Candidate, float]:
+    """What the finalist of the largest searched size is expected to lose at sizes that were not searched.
+
+    Each candidate's ratio to the default is carried on along its own predicted curve, from where it was
+    measured. Nothing of it is established, so it counts half.
+
+    Args:
+        ranked: how candidates stand at that size.
+        last_bytes: that size.
+        asked_bytes: sizes that the run was asked for.
+        predicted_s: the simulator's time of a candidate, or of the default, at a size.
+
+    Returns:
+        candidate → log-time, summed over the larger sizes; empty where there are none.
+    """
+
+    def log_gain(candidate: Candidate, size: int) -> float:
+        return math.log(predicted_s(DEFAULT, size) / predicted_s(candidate, size))
+
+    losses = dict.fromkeys([DEFAULT, *(one.candidate for one in ranked)], 0.0)
+    beyond = [size for size in asked_bytes if last_bytes < size <= _MOST_REACH * last_bytes]
+    for size in beyond:
+        expected = {DEFAULT: 0.0}
+        for one in ranked:
+            takes_it = math.isfinite(predicted_s(one.candidate, size))
+            change = log_gain(one.candidate, size) - log_gain(one.candidate, last_bytes) if takes_it else 0.0
+            # Where it does not gain, or does not take the size, the default stays.
+            expected[one.candidate] = max(0.0, math.log(one.comparison.ratio) + change) if takes_it else 0.0
+        most = max(expected.values())
+        for candidate, gain in expected.items():
+            losses[candidate] += (most - gain) / 2
+    return losses if beyond else {}
+
+
+def _sizes_beyond(last_bytes: int, standings: Mapping[int, object], asked_bytes: Iterable[int]) -> list[int]:
+    """Where to look: each doubling, each size that was searched, and those asked for; ascending."""
     doublings = {last_bytes * factor for factor in (2, 4, REACH)}
     searched = {size for size in standings if last_bytes < size <= REACH * last_bytes}
-    return sorted(doublings | searched)
+    asked = {size for size in asked_bytes if last_bytes < size <= _MOST_REACH * last_bytes}
+    return sorted(doublings | searched | asked)
+
+
+def _speaks_against(
+    candidate: Candidate,
+    last_bytes: int,
+    confirmations: Sequence[Confirmation],
+    standings: Mapping[int, Sequence[Standing]],
+) -> bool:
+    """Whether anything confirmed beyond the last size does: of this candidate, or of another in its stead."""
+    further = [one for one in confirmations if one.message_bytes > last_bytes]
+    if any(one.candidate == candidate for one in further):
+        return True
+    was_seen = any(
+        size > last_bytes and any(one.candidate == candidate for one in ranked)
+        for size, ranked in standings.items()
+    )
+    return bool(further) and not was_seen
 
 
 def _is_known(last: Confirmation, predicted_s: PredictedTime) -> bool:
@@ -108,8 +172,9 @@ def _is_known(last: Confirmation, predicted_s: PredictedTime) -> bool:
 def _expected_low(size: int, confirmed: Sequence[Confirmation], predicted_s: PredictedTime) -> float:
     """The low end of default / candidate that is left at a larger size, by the one with the greater loss.
 
-    What was confirmed is carried on as a power of the size, from the next confirmed size that is half as
-    large or less; gains that grow are not.
+    What was confirmed is carried on as a power of the size, fitted over the confirmed sizes down to a 16th,
+    as far as it shrinks beyond the fit's own error: noise of neighbours would grow with the distance. Gains
+    that grow are not carried on.
     """
     last = confirmed[-1]
 
@@ -117,12 +182,19 @@ def _expected_low(size: int, confirmed: Sequence[Confirmation], predicted_s: Pre
         return predicted_s(DEFAULT, message_bytes) / predicted_s(last.candidate, message_bytes)
 
     kept = min(1.0, predicted(size) / predicted(last.message_bytes))
-    smaller = [one for one in confirmed if one.message_bytes <= last.message_bytes / 2]
-    if smaller:
-        change = math.log(last.comparison.ratio / smaller[-1].comparison.ratio)
-        slope = change / math.log(last.message_bytes / smaller[-1].message_bytes)
-        kept = min(kept, (size / last.message_bytes) ** slope)
-    return last.comparison.low * kept
+    fitted = [one for one in confirmed if one.message_bytes >= last.message_bytes / _FITTED_OVER]
+    if fitted[0].message_bytes <= last.message_bytes / 2:
+        sizes = [math.log(one.message_bytes) for one in fitted]
+        slope, _ = linear_regression(sizes, [math.log(one.comparison.ratio) for one in fitted])
+        error = max(_error(one) for one in fitted) / math.sqrt(len(sizes) * pvariance(sizes))
+        kept = min(kept, math.pow(size / last.message_bytes, slope + error))
+    further = max(0.0, math.log2(size / (REACH * last.message_bytes)))
+    return last.comparison.low * kept * math.pow(_RESERVE_A_DOUBLING, further)
+
+
+def _error(one: Confirmation) -> float:
+    """Standard error of a confirmed log-ratio: a corrected interval is about three each way."""
+    return math.log(one.comparison.high / one.comparison.low) / 6
 
 
 def _is_faster(ranked: Sequence[Standing] | None, candidate: Candidate, min_gain: float) -> bool:

@@ -1,10 +1,11 @@
 """The phases of choosing, from a bench to the rows of a table.
 
-Pilot, search, conditions, confirmation, null trials. Only rank 0 runs this, and only its clock counts; what
-it wants measured goes through the bench to all ranks. Each phase has the share of the budget that stands
+Pilot, search, conditions, confirmation with null trials. Only rank 0 runs this, and only its clock counts;
+what it wants measured goes through the bench to all ranks. Each phase has the share of the budget that stands
 below, and begins nothing that its share would not hold. Time that a phase leaves over falls to the next.
 Where calls are long, the search ends sooner, so that what it has found can be confirmed; and the conditions
-may take what confirmation does not need.
+may take what confirmation does not need. Null trials are planned for what is left of their share and of
+confirmation's, and taken in the same passes.
 
 In a run that was resumed, the time that earlier launches took up to the conditions is taken off the budget,
 and what they recorded is not measured again; confirmation and null trials have their whole share.
@@ -21,11 +22,14 @@ import numpy as np
 from topotune.plan.lookup import find_row
 from topotune.plan.model import Certificate, Row
 from topotune.tune.confirm import (
-    confirm,
     count_comparisons,
+    fewest_rounds,
     interpolated,
     least_confirmation_s,
     plan_confirmation,
+    planned_s,
+    samples_of,
+    take_samples,
 )
 from topotune.tune.consistency import Timed, violations
 from topotune.tune.decide import DefaultTime, Limit, decide_rows
@@ -37,20 +41,20 @@ from topotune.tune.finalists import (
     conditions_recorded,
     measure_conditions,
 )
-from topotune.tune.inherit import with_inherited
-from topotune.tune.judge import CONFIDENCE, PASSES, Confirmation
-from topotune.tune.null_trials import NullTrials, run_null_trials
+from topotune.tune.inherit import losses_beyond, with_inherited
+from topotune.tune.judge import CONFIDENCE, PASSES, Confirmation, Point, judge
+from topotune.tune.null_trials import NullPlan, NullTrials
 from topotune.tune.options import TuneOptions
 from topotune.tune.progress import BestSoFar, Measuring, OnProgress, Phase, share_of_budget
 from topotune.tune.regret import size_weights
 from topotune.tune.sampling import Sampling
 from topotune.tune.search import SizeSearch, Standing, ratio_of, search_sizes
-from topotune.tune.shortlist import shortlist
-from topotune.tune.statistics import relative_spread
+from topotune.tune.shortlist import PredictedTime, shortlist
+from topotune.tune.statistics import log_scatter, relative_spread
 from topotune.tune.trial import DEFAULT, Candidate, CandidateFailedError
 from topotune.units import format_bytes, format_seconds
 
-_PILOT_ENDS, _SEARCH_ENDS, _CONDITIONS_END, _CONFIRM_ENDS, _NULL_ENDS = 0.20, 0.50, 0.66, 0.90, 0.96
+_PILOT_ENDS, _SEARCH_ENDS, _CONDITIONS_END, _CONFIRM_ENDS, _NULL_ENDS = 0.20, 0.50, 0.66, 0.87, 0.97
 """Shares of the budget, counted from the moment the ranks joined."""
 
 _SEARCH_LEAST: Final = 0.35
@@ -60,10 +64,21 @@ _RESERVE: Final = 1.2
 """Confirmation keeps this many times what it takes with the fewest rounds."""
 
 _LONGEST_CALL: Final = 0.01
-"""A size whose default takes a larger share of the budget than this is not searched."""
+"""A size whose default takes a larger share of the budget than this is not searched …"""
+
+_CALLS_OF_A_SIZE, _SHARE_OF_SIZES = 90, 0.75
+"""… nor one for which, with all smaller sizes, so many of the default's calls take more than this share: so
+long take a look at a few candidates, a backward beside the best, and its confirmation with the fewest rounds.
+What is only looked at cannot be chosen, and would cost the smaller sizes their time."""
 
 _PILOT_ROUNDS: Final = 7
 """Of the default at each size at most; fewer where they would take more than a single longest call."""
+
+_LEAST_SCATTER: Final = 0.02
+"""A few samples that agree by chance are not believed to scatter less, in log-time."""
+
+_LONGEST_STEP: Final = 0.05
+"""Of the budget: what the first look at new candidates may take."""
 
 _PREDICTED_WITHIN: Final = 3.0
 """The default's predicted time is trusted to be at most this many times too long."""
@@ -82,10 +97,8 @@ _PHASES: Final[dict[str, Phase]] = {
     "pilot": "pilot",
     "search": "search",
     "condition": "conditions",
-    "confirm": "confirm",
-    "null": "null trials",
 }
-"""The phase that trials of a purpose are taken in; checks are taken in several."""
+"""The phase that trials of a purpose are taken in; others are taken in several."""
 _UNSTABLE: Final = 0.1
 """Share of missed starts from which a run says that the machine was unsteady."""
 
@@ -118,6 +131,7 @@ class _Run:
     sampling: Sampling
     on_progress: OnProgress
     limit: Limit
+    predicted_s: PredictedTime
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     best: dict[int, BestSoFar] = field(default_factory=dict)
@@ -178,7 +192,9 @@ def choose_rows(
         job_bytes: sizes of the job's messages in a step, where they are known: what they take weighs more.
         on_progress: called after each step.
     """
-    run = _Run(options=options, sampling=sampling, on_progress=on_progress, limit=limit)
+    run = _Run(
+        options=options, sampling=sampling, on_progress=on_progress, limit=limit, predicted_s=predicted_s
+    )
     sampling.on_trial = run.on_trial
     defaults = _pilot(run, lambda size: predicted_s(DEFAULT, size))
     if defaults:
@@ -198,15 +214,7 @@ def choose_rows(
         min_gain=options.min_gain,
         budget_s=run.ends_s(_CONFIRM_ENDS) - sampling.now_s(),
     )
-    confirmations = confirm(
-        points,
-        sampling,
-        min_gain=options.min_gain,
-        seed=options.seed,
-        deadline_s=run.ends_s(_CONFIRM_ENDS),
-        after_point=lambda: run.report("confirm"),
-    )
-    nulls = _null_trials(run, default_s, count_comparisons(points))
+    confirmations, nulls = _confirm(run, points, default_s)
     rows = decide_rows(
         confirmations,
         defaults,
@@ -215,7 +223,14 @@ def choose_rows(
         conditions=conditions,
         predicted_s=predicted_s,
     )
-    rows = with_inherited(rows, confirmations, standings, predicted_s=predicted_s, min_gain=options.min_gain)
+    rows = with_inherited(
+        rows,
+        confirmations,
+        standings,
+        predicted_s=predicted_s,
+        min_gain=options.min_gain,
+        asked_bytes=options.sizes,
+    )
     for size in sorted(size for size in finalists if finalists[size] != kept[size]):
         run.warnings.append(
             f"no time to confirm {finalists[size].label} at {format_bytes(size)}: "
@@ -258,6 +273,7 @@ def _pilot(run: _Run, predicted_s: Callable[[int], float]) -> dict[int, DefaultT
     limit_s = _LONGEST_CALL * run.options.budget_s
     defaults: dict[int, DefaultTime] = {}
     unsteady: list[int] = []
+    called_s = 0.0
     last_bytes, last_s = run.options.sizes[0], predicted_s(run.options.sizes[0]) / _PREDICTED_WITHIN
     # Where the links took long, the pilot takes from the search.
     deadline_s = max(run.ends_s(_PILOT_ENDS), run.sampling.now_s() + run.ends_s(_PILOT_ENDS / 2))
@@ -275,12 +291,18 @@ def _pilot(run: _Run, predicted_s: Callable[[int], float]) -> dict[int, DefaultT
         if times_s.min() > limit_s:  # a rank that got no core in time is no long call
             run.unsearched = (size, too_long)
             break
+        if defaults and _CALLS_OF_A_SIZE * (called_s + times_s.min()) > run.ends_s(_SHARE_OF_SIZES):
+            run.unsearched = (size, "there is no time to confirm a candidate within")
+            break
         num_rounds = max(1, min(_PILOT_ROUNDS, int(limit_s / np.median(times_s))))
         more_s = run.sampling.rounds("pilot", size, (DEFAULT,), num_rounds, first_guess_s=guess_s)[:, 0]
         times_s = np.concatenate((times_s, more_s))
         last_bytes, last_s = size, float(np.median(times_s))
+        called_s += last_s
         run.default_timed[size] = Timed.of(size, times_s)
-        defaults[size] = DefaultTime(median_s=last_s, num_samples=len(times_s))
+        defaults[size] = DefaultTime(
+            median_s=last_s, num_samples=len(times_s), scatter=max(_LEAST_SCATTER, log_scatter(times_s))
+        )
         run.stands(size, DEFAULT, 1.0, last_s)
         if relative_spread(times_s) > _SCATTERED:
             unsteady.append(size)
@@ -310,6 +332,8 @@ def _search(
                     candidates=able,
                     default_s=default.median_s,
                     seed=run.options.seed,
+                    scatter=default.scatter,
+                    longest_step_s=_LONGEST_STEP * run.options.budget_s,
                     note=run.note,
                     predicted_s=partial(_predicted_at, predicted_s, size),
                 )
@@ -331,7 +355,7 @@ def _search(
     def deadline_s() -> float:
         standings = {search.message_bytes: search.standings() for search in searches}
         default_s = {search.message_bytes: search.default_s for search in searches}
-        finalists = choose_finalists(standings, min_gain=run.options.min_gain)
+        finalists = _finalists(run, standings)
         needed_s = _conditions_s(finalists, standings, default_s) + _reserve_s(
             run, finalists, standings, default_s
         )
@@ -343,13 +367,28 @@ def _search(
         run.sampling,
         deadline_s=deadline_s,
         budget_s=run.options.budget_s,
-        weights=size_weights({one.message_bytes: one.default_s for one in searches}, job_bytes),
+        weights=size_weights(
+            {one.message_bytes: one.default_s for one in searches}, job_bytes, asked_bytes=run.options.sizes
+        ),
         after_step=after_step,
     )
     if searches:
         run.note("search ended", {"left": ending.left, "by_time": ending.by_time})
         run.notes.append(ending.in_words())
     return searches
+
+
+def _finalists(
+    run: _Run,
+    standings: Mapping[int, Sequence[Standing]],
+    unfit: frozenset[tuple[int, Candidate]] = frozenset(),
+) -> dict[int, Candidate]:
+    """One per searched size; that of the largest one is to serve larger sizes, too."""
+    beyond: Mapping[Candidate, float] = {}
+    if standings:
+        last = max(standings)
+        beyond = losses_beyond(standings[last], last, run.options.sizes, predicted_s=run.predicted_s)
+    return choose_finalists(standings, min_gain=run.options.min_gain, unfit=unfit, beyond=beyond)
 
 
 def _predicted_at(
@@ -435,7 +474,7 @@ def _fit_for_training(
             for one in ranked
             if run.sampling.is_left_out(one.candidate)
         }
-        finalists = choose_finalists(standings, min_gain=run.options.min_gain, unfit=frozenset(unfit))
+        finalists = _finalists(run, standings, frozenset(unfit))
         open_questions = [
             (size, candidate)
             for size, candidate in finalists.items()
@@ -483,23 +522,37 @@ def _fit_for_training(
     return finalists, taken
 
 
-def _null_trials(run: _Run, default_s: Mapping[int, float], comparisons: int) -> NullTrials:
-    return run_null_trials(
+def _confirm(
+    run: _Run, points: Sequence[Point], default_s: Mapping[int, float]
+) -> tuple[list[Confirmation], NullTrials]:
+    """Confirmation and null trials, in the same passes."""
+    comparisons = count_comparisons(points)
+    left_s = run.ends_s(_NULL_ENDS) - run.sampling.now_s()
+    controls = NullPlan.within(left_s - planned_s(points), default_s, comparisons=comparisons)
+    phase: Phase = "confirm" if points else "null trials"
+    run.report(phase)
+    taken = take_samples(
+        (*points, *controls.points),
         run.sampling,
-        default_s,
-        comparisons=comparisons,
+        fewest=[fewest_rounds(comparisons)] * len(points) + controls.fewest,
+        deadline_s=run.ends_s(_NULL_ENDS),
+        after_point=lambda: run.report(phase),
+    )
+    confirmations = judge(
+        samples_of(points, taken[: len(points)]),
+        num_comparisons=comparisons,
         min_gain=run.options.min_gain,
         seed=run.options.seed,
-        deadline_s=run.ends_s(_NULL_ENDS),
-        after_trial=lambda: run.report("null trials"),
     )
+    of_controls = taken[len(points) :]
+    return confirmations, controls.judged(of_controls, min_gain=run.options.min_gain, seed=run.options.seed)
 
 
 def _certificate(run: _Run, comparisons: int, nulls: NullTrials) -> Certificate:
     method = (
         f"fresh paired samples in random order, in {PASSES} blocks on new connections each; ratio of "
         "medians with the hull of a signed-rank interval, a percentile bootstrap and Student's t over "
-        "blocks; number of rounds fixed beforehand; null trials on connections of their own"
+        "blocks; number of rounds fixed beforehand; null trials in the same blocks"
     )
     return Certificate(
         method="; ".join((method, *run.notes)),

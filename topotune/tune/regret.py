@@ -15,10 +15,12 @@ lasts `SERVED` times the budget.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+
+from topotune.tune.trial import Candidate
 
 SERVED: Final = 100.0
 """Communication that a plan serves, in budgets: a minute of tuning for more than an hour and a half of it."""
@@ -32,12 +34,24 @@ _LEAST_WEIGHT: Final = 0.05
 """Of an average size: one that the recorded job does not use still stands in the plan."""
 
 
+_CURVE_ERROR: Final = 0.05
+"""How much further a prediction may be wrong at twice or half the size, in log-time: a candidate's error goes
+with its algorithm, and changes slowly."""
+
+_ENOUGH_SEEN: Final = 8
+"""Predictions of other candidates from which the error of one is told."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
     """A candidate that was timed: log(candidate / default) and its standard error."""
 
     log_ratio: float
     error: float
+
+
+_DEFAULT: Final = Known(log_ratio=0.0, error=0.0)
+"""The default, against itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,47 +84,92 @@ def expected_improvement(mean: float, sd: float) -> float:
     return max(0.0, mean * (1 + math.erf(z / math.sqrt(2))) / 2 + sd * density)
 
 
-def expected_regret(
-    known: Sequence[Known], untried_predicted: Iterable[float], residuals: Sequence[float]
-) -> float:
+def expected_regret(known: Sequence[Known], expected: Iterable[Known]) -> float:
     """What the best candidate so far is expected to lose against all that could be better; log-time, >= 0.
 
     Args:
         known: candidates that are still in play; the default, at 0 exactly, always is.
-        untried_predicted: predicted log(candidate / default) of those that were not tried.
+        expected: of those that were not tried, what is expected of them.
+    """
+    best = _best(known)
+    in_play = (_DEFAULT, *known)
+    regret = sum(_improvement(best, one) for one in in_play if one is not best)
+    return regret + sum(_improvement(best, one) for one in expected)
+
+
+def improvement(known: Sequence[Known], expected: Known) -> float:
+    """What one that was not tried is expected to improve on the best of the default and those known."""
+    return _improvement(_best(known), expected)
+
+
+def _best(known: Sequence[Known]) -> Known:
+    return min((_DEFAULT, *known), key=lambda one: one.log_ratio)
+
+
+def _improvement(best: Known, other: Known) -> float:
+    if not math.isfinite(other.log_ratio):
+        return 0.0
+    return expected_improvement(best.log_ratio - other.log_ratio, math.hypot(best.error, other.error))
+
+
+def prediction_error(residuals: Sequence[float]) -> Known:
+    """Bias and spread of predictions, in log-time.
+
+    Args:
         residuals: log(measured / predicted) of the ratio to the default, of tried candidates.
     """
-    in_play = [Known(log_ratio=0.0, error=0.0), *known]
-    best = min(in_play, key=lambda one: one.log_ratio)
-    regret = sum(
-        expected_improvement(best.log_ratio - one.log_ratio, math.hypot(best.error, one.error))
-        for one in in_play
-        if one is not best
-    )
-    bias, spread = _prediction_error(residuals)
-    return regret + sum(
-        expected_improvement(best.log_ratio - (predicted + bias), math.hypot(best.error, spread))
-        for predicted in untried_predicted
-        if math.isfinite(predicted)
-    )
-
-
-def _prediction_error(residuals: Sequence[float]) -> tuple[float, float]:
-    """Bias and spread of predictions, in log-time."""
     if len(residuals) < _FEWEST_TRIED:
-        return (float(np.median(residuals)) if residuals else 0.0), _PRIOR_SPREAD
+        return Known(log_ratio=float(np.median(residuals)) if residuals else 0.0, error=_PRIOR_SPREAD)
     bias = float(np.median(residuals))
     spread = 1.4826 * float(np.median(np.abs(np.array(residuals) - bias)))
-    return bias, max(_LEAST_SPREAD, spread)
+    return Known(log_ratio=bias, error=max(_LEAST_SPREAD, spread))
 
 
-def size_weights(default_s: Mapping[int, float], message_bytes: Iterable[int]) -> dict[int, float]:
+def put_right(
+    candidates: Iterable[Candidate], near: Iterable[tuple[float, Mapping[Candidate, Known]]]
+) -> list[Known]:
+    """How wrong the predictions of these candidates at a size are thought to be, in their order.
+
+    As wrong as at the nearest size where the candidate was tried, or else as the others' were.
+
+    Args:
+        candidates: none of them tried at the size.
+        near: of this and other sizes, how many doublings off they are, and how wrong predictions were there.
+    """
+    by_distance = sorted(near, key=lambda one: one[0])
+    # Of the nearest sizes, until some are there to learn from.
+    seen: list[float] = []
+    for _, residuals in by_distance:
+        if len(seen) >= _ENOUGH_SEEN:
+            break
+        seen += [one.log_ratio for one in residuals.values()]
+    others = prediction_error(seen)
+    return [
+        next(
+            (
+                replace(
+                    residuals[candidate],
+                    error=math.hypot(residuals[candidate].error, _CURVE_ERROR * doublings),
+                )
+                for doublings, residuals in by_distance
+                if candidate in residuals
+            ),
+            others,
+        )
+        for candidate in candidates
+    ]
+
+
+def size_weights(
+    default_s: Mapping[int, float], message_bytes: Iterable[int], *, asked_bytes: Sequence[int] = ()
+) -> dict[int, float]:
     """Share of a job's communication that each searched size stands for; they add up to 1.
 
     Args:
         default_s: what the default takes, by searched size.
         message_bytes: sizes of the job's messages in a step; each counts for the nearest searched size. None
-            at all: all searched sizes weigh the same.
+            at all: all sizes weigh the same.
+        asked_bytes: sizes that the run was asked for: the largest searched one stands for larger ones, too.
     """
     if not default_s:
         return {}
@@ -120,7 +179,9 @@ def size_weights(default_s: Mapping[int, float], message_bytes: Iterable[int]) -
         spent_s[near] += default_s[near] * num_bytes / near
     mean_s = sum(spent_s.values()) / len(spent_s)
     if mean_s == 0:
-        return dict.fromkeys(default_s, 1 / len(default_s))
+        last = max(default_s)
+        beyond = sum(size > last for size in asked_bytes)
+        return {size: (1 + beyond * (size == last)) / (len(default_s) + beyond) for size in default_s}
     weights = {size: max(own_s, _LEAST_WEIGHT * mean_s) for size, own_s in spent_s.items()}
     total = sum(weights.values())
     return {size: weight / total for size, weight in weights.items()}

@@ -42,7 +42,7 @@ _BLOCK_S: Final = 0.25
 """Longest block: clocks stay fresh, spacing adapts, and one sleepy rank spoils little."""
 
 _WARMUPS: Final = 2
-_LONG_S: Final = 0.25
+_LONG_S: Final = 0.05
 """Calls that take longer are warmed up once: what a first call costs more is small beside them."""
 
 _ATTEMPTS: Final = 4
@@ -90,7 +90,7 @@ class Sampling:
     _starts: dict[int, tuple[int, int]] = field(default_factory=dict)
     _warm: set[tuple[int, Candidate, Condition]] = field(default_factory=set)
     _stale: set[tuple[int, Candidate, Condition]] = field(default_factory=set)
-    """Warmed up on connections that are gone."""
+    """Called before, in a check or on connections that are gone."""
     _checks: dict[tuple[int, Candidate], Check] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -134,6 +134,8 @@ class Sampling:
             self._end(number, {"problem": check.problem, "call_s": call_s, "broken": check.broken})
             if check.broken is not None:
                 self._count(candidate, message_bytes, check.broken)
+            else:  # its calls have warmed it up, if not in the buffer that is timed
+                self._stale.add((message_bytes, candidate, "idle"))
         return self._checks[key].broken or self._checks[key].problem
 
     def checked_s(self, candidate: Candidate, message_bytes: int) -> float:

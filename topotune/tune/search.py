@@ -1,13 +1,19 @@
 """Searching, one size at a time: which candidates are worth confirming.
 
-Theory of operation. Each size has an Optuna study over (algorithm, variant), asked and told. The
-best-predicted variant of every algorithm is asked first, in predicted order; then Optuna's sampler (TPE)
-proposes. New candidates run in heats of a few, interleaved with the default, in rungs: two rounds, then more
-for those that are not hopeless (far slower than the best so far), then more for those that are not clearly
-slower by their intervals. When all were tried, those still in contention play off until they separate. The
-next step is taken at the size where it is worth most per second: where the choice could still change, as far
-as predictions and intervals tell, and where the job spends its time (`topotune.tune.regret`). The search ends
-when no step is worth what it costs.
+Theory of operation. Where nothing is known yet, the best-predicted variant of every algorithm is tried first,
+in predicted order. From then on those are that are expected to improve the choice most: a candidate's
+prediction, put right by how wrong it was for the same candidate at the nearest size where that was tried, or
+else for others; what is wrong in a prediction goes with the algorithm and changes slowly with the size. So
+what one size has found out spares the others most of it. New candidates run in heats of a few, interleaved
+with the default, in rungs: two rounds, then more for those that are not hopeless (behind the best so far even
+by their fastest call, as far as the default's own calls scatter), then more for those that are not clearly
+slower by their intervals. Those still in contention play off until they separate, as soon as that is worth
+more than another heat. The next step is taken at the size where it is worth most per second: where the choice
+could still change, as far as predictions and intervals tell, and where the job spends its time
+(`topotune.tune.regret`). The search ends when no step is worth what it costs.
+
+Each size has an Optuna study over (algorithm, variant), which is asked for the candidates that are tried and
+told what came of them: the record of the search in the form that other tools read.
 
 A candidate whose check showed it to be hopeless is not timed at all, so that a very slow one costs the search
 two calls. One whose call had to be cut off is done with at that size. One that was cut off before, or was
@@ -21,25 +27,32 @@ evidence. Confirmation takes fresh samples.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 import optuna
-from optuna.distributions import CategoricalDistribution
 from optuna.trial import TrialState
 
-from topotune.tune.regret import SERVED, Ending, Known, expected_regret
+from topotune.tune.regret import (
+    SERVED,
+    Ending,
+    Known,
+    expected_regret,
+    improvement,
+    put_right,
+)
 from topotune.tune.resume import Past
 from topotune.tune.sampling import Sampling
 from topotune.tune.statistics import Comparison, Samples, log_spread, screen_arms
+from topotune.tune.study import new_study, open_trial, rebuild_study, search_space
 from topotune.tune.trial import DEFAULT, Candidate, CandidateFailedError
 
 _RUNGS, _SHORT_RUNGS = (2, 4, 4), (2, 2, 2)
 """Rounds added at each rung of a heat; the second where the default's calls are long."""
 
-_LONG_S: Final = 0.25
-"""They are from here on: such calls scatter little, and two arms that stay close have a play-off."""
+_LONG_S: Final = 0.03
+"""They are from here on: a round is dear there, and two arms that stay close have a play-off."""
 
 _HOPELESS: Final = (4.0, 1.5, 1.5)
 """A candidate this many times slower than the best so far goes no further; two rounds of calls that take less
@@ -51,8 +64,19 @@ _HOPELESS_CHECK: Final = 8.0
 _CHEAP_S: Final = 0.02
 """… and what a call may take all the same: below, to measure it costs too little to matter."""
 
+_BEHIND: Final = 1.5
+"""A candidate whose fastest call is slower than the best so far by so many standard deviations of the
+default's calls goes no further either …"""
+
+_LEAST_BEHIND: Final = 0.05
+"""… if that is no less in log-time: what is close is for the play-off."""
+
 _HEAT: Final = 4
 """New candidates that share one default in their rounds."""
+
+_LONGEST_STEP_S: Final = 0.8
+_FIRST_CALLS: Final = 5
+"""Of a candidate until its first rung is through: two of its check, a warm-up, two rounds."""
 
 _PLAYOFF_ROUNDS, _PLAYOFF_SIZE = 6, 4
 
@@ -65,10 +89,13 @@ _CONFIDENCE: Final = 0.75
 _LEAST_SPREAD: Final = 0.01
 """Of a round's log-ratio, when its error is told: a few rounds may agree by chance."""
 
+_FEW_ROUNDS: Final = 6
+"""With fewer, a round's log-ratio is thought to scatter no less than the pilot's calls of the default did."""
+
 _INSTANT_S: Final = 1e-9
 
-_REPEATS: Final = 3
-"""Proposals of Optuna's that were tried before, until predicted order decides instead."""
+_COMPANY: Final = 0.1
+"""What a candidate is expected to improve, over the most that one is, to be tried with it."""
 
 _OVERHEAD: Final = 1.5
 """Wall time of a heat over the sum of its calls: spacing, warm-up, agreement."""
@@ -104,9 +131,12 @@ class SizeSearch:
         message_bytes: the size.
         candidates: in predicted order, best first; without the default.
         default_s: what the default took in the pilot, seconds.
-        seed: of Optuna's sampler.
+        scatter: standard deviation of the log of a call's time, as far as the pilot tells.
+        seed: of Optuna's study.
         note: takes what is to stand in the journal.
+        longest_step_s: what the first rung of a heat may take, wall time.
         predicted_s: the simulator's time of a candidate at this size; None where there is no prediction.
+        neighbours: searches of the other sizes, whose candidates tell what to expect here.
         spent_s: wall time spent here.
         finished: nothing is left to find out, or no time is left for this size.
         problems: candidates with a wrong result, or whose calls were cut off, in words.
@@ -116,13 +146,18 @@ class SizeSearch:
     candidates: tuple[Candidate, ...]
     default_s: float
     seed: int
+    scatter: float = math.inf
+    longest_step_s: float = _LONGEST_STEP_S
     note: Callable[[str, Mapping[str, Any]], None] = lambda _kind, _record: None
     predicted_s: Callable[[Candidate], float] | None = None
+    neighbours: "Sequence[SizeSearch]" = ()
     spent_s: float = 0.0
     finished: bool = False
     problems: dict[Candidate, str] = field(default_factory=dict)
     _pairs: dict[Candidate, tuple[list[float], list[float]]] = field(default_factory=dict)
     _compared: dict[Candidate, Comparison] = field(default_factory=dict)
+    _errors: dict[Candidate, Known] = field(default_factory=dict)
+    _predicted: dict[Candidate, float] = field(default_factory=dict)
     _dropped: set[Candidate] = field(default_factory=set)
     _hopeless: dict[Candidate, float] = field(default_factory=dict)
     """Log-ratios of candidates that only their check was timed of."""
@@ -131,7 +166,6 @@ class SizeSearch:
         self._untried = list(self.candidates)
         self._space = search_space(self.candidates)
         self.study = new_study(self.seed)
-        self._enqueue_best()
 
     def take_up(self, past: Past) -> None:
         """Go on where earlier launches of the run stopped; before the first step."""
@@ -152,69 +186,126 @@ class SizeSearch:
                 self._dropped.add(candidate)
         self.spent_s += past.spent_s.get(self.message_bytes, 0.0)
         self.study = rebuild_study(past.told, self.message_bytes, self.candidates, seed=self.seed)
-        self._enqueue_best()
-
-    def _enqueue_best(self) -> None:
-        tried = {one.algorithm for one in self.candidates if one not in self._untried}
-        for candidate in _one_per_algorithm(self._untried):
-            if candidate.algorithm not in tried:
-                self.study.enqueue_trial(_study_params(candidate))
 
     def ask(self, count: int) -> list[tuple[Candidate, optuna.Trial]]:
-        """Up to ``count`` candidates never tried at this size, with their open trials."""
+        """Up to ``count`` candidates never tried at this size, with their open trials.
+
+        Those that are expected to improve the choice most; where nothing is known of any candidate yet, the
+        best predicted of each algorithm, as variants of one may all be predicted wrongly.
+        """
+        if any(search.residuals() for search in (self, *self.neighbours)):
+            known = self._in_play()
+            gains = {
+                one: improvement(known, expected)
+                for one, expected in zip(self._untried, self._expected(), strict=True)
+            }
+            worth_it = _COMPANY * max(gains.values(), default=0.0)
+            ranked = [one for one in sorted(gains, key=lambda one: -gains[one]) if gains[one] >= worth_it]
+        else:
+            first = _one_per_algorithm(self._untried)
+            ranked = [*first, *(one for one in self._untried if one not in first)]
         asked: list[tuple[Candidate, optuna.Trial]] = []
-        repeats = 0
-        while self._untried and len(asked) < count:
-            if repeats >= _REPEATS:
-                self.study.enqueue_trial(_study_params(self._untried[0]))
-                repeats = 0
-            trial = self.study.ask()
-            candidate = self._suggested(trial)
-            if candidate in self._untried:
-                self._untried.remove(candidate)
-                asked.append((candidate, trial))
-            else:
-                repeats += 1
-                self._tell_again(candidate, trial, {known for known, _ in asked})
+        for candidate in ranked[:count]:
+            self._untried.remove(candidate)
+            asked.append((candidate, open_trial(self.study, self._space, candidate)))
         return asked
 
     def regret(self) -> float:
         """What the choice at this size is expected to lose, in log-time, if nothing more is measured here."""
-        known = []
-        for candidate, (default_s, own_s) in self._pairs.items():
-            if candidate in self.problems or candidate in self._dropped:
-                continue
+        return expected_regret(self._in_play(), self._expected())
+
+    def residuals(self) -> dict[Candidate, Known]:
+        """How wrong predictions of candidates that were timed here are: log(measured / predicted).
+
+        Two cold calls of a check, which may have waited for a core, say nothing of other sizes.
+        """
+        residuals = {}
+        for candidate in self._pairs:
+            predicted = self._predicted_log_ratio(candidate)
+            if math.isfinite(predicted):
+                known = self._known(candidate)
+                residuals[candidate] = replace(known, log_ratio=known.log_ratio - predicted)
+        return residuals
+
+    def _in_play(self) -> list[Known]:
+        return [
+            self._known(one) for one in self._pairs if one not in self.problems and one not in self._dropped
+        ]
+
+    def _known(self, candidate: Candidate) -> Known:
+        """Log(candidate / default) of one that was timed, and its error."""
+        known = self._errors.get(candidate)
+        if known is None:
+            default_s, own_s = self._pairs[candidate]
             spread = max(_LEAST_SPREAD, log_spread(_array(default_s), _array(own_s)))
+            if len(own_s) < _FEW_ROUNDS and math.isfinite(self.scatter):
+                spread = max(spread, math.sqrt(2) * self.scatter)
             error = math.sqrt(math.pi / 2 / len(own_s)) * spread
-            known.append(Known(log_ratio=self._log_ratio(candidate), error=error))
-        tried = [*self._pairs, *self._hopeless]
-        residuals = [self._log_ratio(one) - self._predicted_log_ratio(one) for one in tried]
-        untried = [self._predicted_log_ratio(one) for one in self._untried]
-        return expected_regret(known, untried, [one for one in residuals if math.isfinite(one)])
+            known = self._errors[candidate] = Known(log_ratio=self._log_ratio(candidate), error=error)
+        return known
+
+    def _expected(self) -> list[Known]:
+        """What is expected of each candidate that was not tried, in their order.
+
+        Its prediction, put right by how wrong that was at the nearest size where the candidate was tried, or
+        else by how wrong the others' were.
+        """
+        near = [(self._doublings_to(search), search.residuals()) for search in self.neighbours]
+        found = put_right(self._untried, [(0.0, self.residuals()), *near])
+        return [
+            Known(log_ratio=self._predicted_log_ratio(one) + wrong.log_ratio, error=wrong.error)
+            for one, wrong in zip(self._untried, found, strict=True)
+        ]
+
+    def _doublings_to(self, other: "SizeSearch") -> float:
+        return abs(math.log2(other.message_bytes / self.message_bytes))
 
     def _predicted_log_ratio(self, candidate: Candidate) -> float:
-        if self.predicted_s is None:
-            return 0.0
-        predicted_s, default_s = self.predicted_s(candidate), self.predicted_s(DEFAULT)
-        return math.log(predicted_s / default_s) if predicted_s > 0 and default_s > 0 else 0.0
+        known = self._predicted.get(candidate)
+        if known is None:
+            known = 0.0
+            if self.predicted_s is not None:
+                predicted_s, default_s = self.predicted_s(candidate), self.predicted_s(DEFAULT)
+                known = math.log(predicted_s / default_s) if predicted_s > 0 and default_s > 0 else 0.0
+            self._predicted[candidate] = known
+        return known
 
     def step_cost_s(self) -> float:
         """What the next step is expected to cost in wall time."""
-        best_s = self.best_median_s()
-        if self._untried:
-            return (
-                _OVERHEAD * self._heat_size() * (sum(self._rungs()[:2]) + 2) * best_s
-                + _OVERHEAD * 6 * self.default_s
-            )
-        return _OVERHEAD * _PLAYOFF_ROUNDS * (self.default_s + len(self._contenders()) * best_s)
+        contenders = self._contenders()
+        if self._plays_off(contenders):
+            return self._playoff_cost_s(contenders)
+        return self._heat_cost_s()
+
+    def _heat_cost_s(self) -> float:
+        calls_s = self._heat_size() * (sum(self._rungs()[:2]) + 2) * self.best_median_s()
+        return _OVERHEAD * (calls_s + 6 * self.default_s)
+
+    def _playoff_cost_s(self, contenders: Sequence[Candidate]) -> float:
+        calls_s = self.default_s + len(contenders) * self.best_median_s()
+        return _OVERHEAD * _PLAYOFF_ROUNDS * calls_s
+
+    def _plays_off(self, contenders: Sequence[Candidate]) -> bool:
+        """Whether a play-off is next: it is worth more a second than new candidates, or none are left."""
+        if not self._untried:
+            return True
+        if self._is_settled(contenders):
+            return False
+        known = self._in_play()
+        between_them = expected_regret(known, ())
+        of_new = expected_regret(known, self._expected()) - between_them
+        return between_them / self._playoff_cost_s(contenders) > of_new / self._heat_cost_s()
+
+    def _is_settled(self, contenders: Sequence[Candidate]) -> bool:
+        return len(contenders) < 2 or self._rounds_of(contenders[-1]) >= self._enough_rounds()
 
     def step(self, sampling: Sampling) -> None:
         """One heat of new candidates, or one play-off; sets ``finished`` when nothing is left."""
-        if self._untried:
+        contenders = self._contenders()
+        if not self._plays_off(contenders):
             self._heat(sampling, self.ask(self._heat_size()))
             return
-        contenders = self._contenders()
-        if len(contenders) < 2 or self._rounds_of(contenders[-1]) >= self._enough_rounds():
+        if self._is_settled(contenders):
             self.finished = True
             return
         self._measure(sampling, contenders, _PLAYOFF_ROUNDS)
@@ -324,12 +415,19 @@ class SizeSearch:
             default_s.extend(times_s[:, 0].tolist())
             own_s.extend(times_s[:, index].tolist())
             self._compared.pop(candidate, None)
+            self._errors.pop(candidate, None)
 
     def _is_poor(self, candidate: Candidate, hopeless: float) -> bool:
         own = self._compare(candidate)
         if own.median_s > _CHEAP_S:
             hopeless = min(_HOPELESS)
-        if own.median_s > hopeless * min(self.best_median_s(), own.default_median_s):
+        # One call in two that was held up proves nothing: the faster ones speak for a candidate.
+        fastest_s = min(self._pairs[candidate][1])
+        if fastest_s > hopeless * min(self.best_median_s(), own.default_median_s):
+            return True
+        best = max(self._least_ratio(other) for other in self._pairs if other not in self.problems)
+        behind = math.log(max(1.0, best) / max(own.ratio, self.default_s / fastest_s))
+        if behind > max(_BEHIND * self.scatter, _LEAST_BEHIND):
             return True
         if own.num_rounds < 3:
             return False
@@ -337,6 +435,11 @@ class SizeSearch:
             self._compare(other) for other in self._pairs if other != candidate and other not in self._dropped
         )
         return own.high < max(1.0, max((other.low for other in others), default=1.0))
+
+    def _least_ratio(self, candidate: Candidate) -> float:
+        """Default / candidate, by the default's rounds beside it or by the pilot's, whichever is less."""
+        own = self._compare(candidate)
+        return min(own.ratio, self.default_s / own.median_s)
 
     def _contenders(self) -> list[Candidate]:
         """The few fastest that the intervals do not separate from the fastest, best first."""
@@ -354,7 +457,7 @@ class SizeSearch:
 
     def _heat_size(self) -> int:
         """Fewer at once where calls are long, so that a step stays short against the budget."""
-        return max(1, min(_HEAT, int(0.8 / (6 * self.default_s))))
+        return max(1, min(_HEAT, int(self.longest_step_s / (_FIRST_CALLS * self.default_s))))
 
     def _compare(self, candidate: Candidate) -> Comparison:
         known = self._compared.get(candidate)
@@ -372,18 +475,6 @@ class SizeSearch:
 
     def _rounds_of(self, candidate: Candidate) -> int:
         return len(self._pairs[candidate][0]) if candidate in self._pairs else 0
-
-    def _suggested(self, trial: optuna.Trial) -> Candidate:
-        algorithm = trial.suggest_categorical("algorithm", self._space["algorithm"].choices)
-        variant = trial.suggest_categorical(str(algorithm), self._space[str(algorithm)].choices)
-        return Candidate(str(algorithm), str(variant))
-
-    def _tell_again(self, candidate: Candidate, trial: optuna.Trial, running: set[Candidate]) -> None:
-        """Answer a proposal that was tried before with what is known, or not at all while it runs."""
-        if candidate in running or candidate in self.problems:
-            self.study.tell(trial, state=TrialState.FAIL)
-        else:
-            self.study.tell(trial, self._log_ratio(candidate))
 
 
 def search_sizes(
@@ -407,8 +498,13 @@ def search_sizes(
     """
     if weights is None:
         weights = {search.message_bytes: 1 / len(searches) for search in searches}
-    # Only the size that was measured last has another value than before.
-    worth = {search.message_bytes: weights[search.message_bytes] * search.regret() for search in searches}
+    for search in searches:
+        search.neighbours = [other for other in searches if other is not search]
+
+    def worth_of_all() -> dict[int, float]:
+        return {search.message_bytes: weights[search.message_bytes] * search.regret() for search in searches}
+
+    worth = worth_of_all()
     by_time = False
     while unfinished := [search for search in searches if not search.finished]:
         costs_s = {search.message_bytes: max(_INSTANT_S, search.step_cost_s()) for search in unfinished}
@@ -423,65 +519,9 @@ def search_sizes(
             continue
         search.step(sampling)
         search.spent_s += sampling.now_s() - started_s
-        worth[search.message_bytes] = weights[search.message_bytes] * search.regret()
+        worth = worth_of_all()
         after_step()
     return Ending(left=1 - math.exp(-sum(worth.values())), by_time=by_time)
-
-
-def new_study(seed: int) -> optuna.Study:
-    """An empty study: minimises log(candidate / default)."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=4)
-    return optuna.create_study(direction="minimize", sampler=sampler)
-
-
-def search_space(candidates: Iterable[Candidate]) -> dict[str, CategoricalDistribution]:
-    """``algorithm`` and, under each algorithm's name, its variants (parameters as JSON)."""
-    variants: dict[str, list[str]] = {}
-    for candidate in candidates:
-        variants.setdefault(candidate.algorithm, []).append(candidate.params_json)
-    return {
-        "algorithm": CategoricalDistribution(tuple(variants)),
-        **{algorithm: CategoricalDistribution(tuple(names)) for algorithm, names in variants.items()},
-    }
-
-
-def rebuild_study(
-    notes: Iterable[Mapping[str, Any]], message_bytes: int, candidates: Sequence[Candidate], *, seed: int
-) -> optuna.Study:
-    """The study of one size as it stood, from a journal's notes.
-
-    Args:
-        notes: of the journal; those of kind ``told`` are used.
-        message_bytes: the size.
-        candidates: of that run, in the same order; what was told of others is left out.
-        seed: of the sampler.
-    """
-    study = new_study(seed)
-    space = search_space(candidates)
-    for note in notes:
-        if note["kind"] != "told" or note["message_bytes"] != message_bytes:
-            continue
-        candidate = Candidate.of(note["algorithm"], note["params"])
-        if candidate not in candidates:
-            continue
-        params = _study_params(candidate)
-        state = TrialState[note["state"]]
-        value = note["log_ratio"]
-        study.add_trial(
-            optuna.trial.create_trial(
-                state=state,
-                value=value if state is TrialState.COMPLETE else None,
-                params=params,
-                distributions={name: space[name] for name in params},
-                intermediate_values={} if value is None else {note["num_rounds"]: value},
-            )
-        )
-    return study
-
-
-def _study_params(candidate: Candidate) -> dict[str, str]:
-    return {"algorithm": candidate.algorithm, candidate.algorithm: candidate.params_json}
 
 
 def _one_per_algorithm(candidates: Iterable[Candidate]) -> list[Candidate]:

@@ -230,6 +230,13 @@ def log_spread(default_s: Samples, other_s: Samples) -> float:
     return float(1.4826 * np.median(np.abs(logs - np.median(logs))))
 
 
+def log_scatter(samples_s: Samples) -> float:
+    """Robust standard deviation of the log of one arm's times, corrected for few of them; needs two."""
+    logs = np.log(samples_s)
+    count = len(logs)
+    return float(1.4826 * np.median(np.abs(logs - np.median(logs)))) * count / (count - 1)
+
+
 def clopper_pearson(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
     """Exact interval of a rate, within [0, 1] (Clopper and Pearson 1934)."""
     tail = (1.0 - confidence) / 2
