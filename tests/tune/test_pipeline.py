@@ -1,5 +1,6 @@
 """The whole choosing on a made-up clock: planted winners are found, losers never, budgets are kept."""
 
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -151,6 +152,18 @@ def test_a_size_whose_default_takes_over_a_hundredth_of_the_budget_is_not_search
         warning.startswith("from 64 MiB on one call of the default takes over 1% of the budget of 2 s")
         for warning in choice.warnings
     )
+
+
+def test_the_budget_that_is_named_for_a_size_that_was_not_searched_reaches_it():
+    sizes = (1024, 1 << 26)
+    left_out = choose(FakeBench(factors({FAST: 3.0})), [FAST], budget_s=2.0, sizes=sizes).warnings
+    (minutes,) = (
+        found[1] for warning in left_out if (found := re.search(r"--budget (\d+)m reaches", warning))
+    )
+    bench = FakeBench(factors({FAST: 3.0}))
+    choice = choose(bench, [FAST], budget_s=60.0 * int(minutes), sizes=sizes)
+    assert chosen_at(choice.rows, 1 << 26).algorithm == FAST.algorithm
+    assert not any("not searched" in warning for warning in choice.warnings)
 
 
 def test_one_call_that_got_no_core_in_time_does_not_take_its_size_from_the_search():

@@ -11,6 +11,7 @@ In a run that was resumed, the time that earlier launches took up to the conditi
 and what they recorded is not measured again; confirmation and null trials have their whole share.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -138,8 +139,8 @@ class _Run:
     default_timed: dict[int, Timed] = field(default_factory=dict)
     phase: Phase = "pilot"
     measuring: Measuring | None = None
-    unsearched: tuple[int, str] | None = None
-    """The first size that was not searched, and why not."""
+    unsearched: tuple[int, str, float] | None = None
+    """The first size that was not searched, why not, and with what budget it may be, seconds."""
     untimed: frozenset[int] = frozenset()
     """Sizes at which there was no time to try candidates beside a backward."""
 
@@ -242,10 +243,11 @@ def choose_rows(
             "a larger --budget gives it time"
         )
     if run.unsearched is not None:
-        size, why = run.unsearched
+        size, why, enough_s = run.unsearched
         run.warnings.append(
             f"from {format_bytes(size)} on {why} the budget of {format_seconds(options.budget_s)}: such "
-            f"sizes were not searched, and {_what_runs(rows, size)} there"
+            f"sizes were not searched, and {_what_runs(rows, size)} there; "
+            f"--budget {math.ceil(enough_s / 60)}m reaches {format_bytes(size)}"
         )
     if sampling.dropped > _UNSTABLE * (sampling.taken + sampling.dropped):
         share = sampling.dropped / (sampling.taken + sampling.dropped)
@@ -278,21 +280,28 @@ def _pilot(run: _Run, predicted_s: Callable[[int], float]) -> dict[int, DefaultT
     # Where the links took long, the pilot takes from the search.
     deadline_s = max(run.ends_s(_PILOT_ENDS), run.sampling.now_s() + run.ends_s(_PILOT_ENDS / 2))
     too_long = f"one call of the default takes over {_LONGEST_CALL:.0%} of"
+
+    def stop_at(size: int, why: str, call_s: float) -> None:
+        enough_s = max(call_s / _LONGEST_CALL, _CALLS_OF_A_SIZE * (called_s + call_s) / _SHARE_OF_SIZES)
+        if enough_s <= run.options.budget_s:  # the links took the time
+            enough_s = 2 * run.options.budget_s
+        run.unsearched = (size, why, enough_s)
+
     for size in run.options.sizes:
         # Half of proportional growth: small sizes cost latency, which does not grow.
         if last_s * max(1.0, size / last_bytes / 2) > limit_s:
-            run.unsearched = (size, too_long)
+            stop_at(size, too_long, last_s * size / last_bytes)
             break
         if run.sampling.now_s() > deadline_s:
-            run.unsearched = (size, "there is no time within")
+            stop_at(size, "there is no time within", last_s * size / last_bytes)
             break
         guess_s = max(_FIRST_GUESS_S, last_s * size / last_bytes)
         times_s = run.sampling.rounds("pilot", size, (DEFAULT,), 2, first_guess_s=guess_s)[:, 0]
         if times_s.min() > limit_s:  # a rank that got no core in time is no long call
-            run.unsearched = (size, too_long)
+            stop_at(size, too_long, float(times_s.min()))
             break
         if defaults and _CALLS_OF_A_SIZE * (called_s + times_s.min()) > run.ends_s(_SHARE_OF_SIZES):
-            run.unsearched = (size, "there is no time to confirm a candidate within")
+            stop_at(size, "there is no time to confirm a candidate within", float(times_s.min()))
             break
         num_rounds = max(1, min(_PILOT_ROUNDS, int(limit_s / np.median(times_s))))
         more_s = run.sampling.rounds("pilot", size, (DEFAULT,), num_rounds, first_guess_s=guess_s)[:, 0]
