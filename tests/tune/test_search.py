@@ -9,7 +9,7 @@ from optuna.trial import TrialState
 
 from topotune.errors import RunError
 from topotune.tune.journal import Journal, read_journal
-from topotune.tune.sampling import Sampling, spacing_s
+from topotune.tune.sampling import BUSY_PATIENCE, Sampling, spacing_s
 from topotune.tune.search import SizeSearch, search_sizes
 from topotune.tune.study import rebuild_study
 from topotune.tune.trial import DEFAULT, Block, BlockTimes
@@ -214,6 +214,15 @@ def test_an_arm_is_warmed_up_once_per_size_and_condition():
         sampling.rounds("search", SIZE, (DEFAULT, FAST), 3, first_guess_s=5e-3, condition=condition)
     warmed = [(block.condition, block.warmups) for block in bench.blocks if any(block.warmups)]
     assert warmed == [("idle", (2, 2)), ("busy", (2, 2))]
+
+
+def test_calls_may_wait_longer_for_a_core_while_main_threads_run_python():
+    bench = FakeBench(factors({FAST: 2.0}))
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(0), limit_s=lambda *_: 3.0)
+    for condition in ("idle", "backward", "busy"):
+        sampling.rounds("condition", SIZE, (DEFAULT, FAST), 3, first_guess_s=5e-3, condition=condition)
+    limits_s = {block.condition: block.limits_s for block in bench.blocks}
+    assert limits_s == {"idle": (None, 3.0), "backward": (None, 3.0), "busy": (None, BUSY_PATIENCE * 3.0)}
 
 
 def test_a_block_travels_as_json():

@@ -51,6 +51,10 @@ _ATTEMPTS: Final = 4
 _GUESS_STRETCH: Final = 1.5
 """Starts are this much further apart than a call is guessed to take, until some were timed."""
 
+BUSY_PATIENCE: Final = 5.0
+"""Calls may take this many times their limit while main threads run Python: where they outnumber the cores,
+gloo's own allreduce of 4 KiB was seen to wait 2.2 s for one (4 ranks on 2 cores, 2026)."""
+
 _MARGIN: Final = 1.05
 _RECENT: Final = 24
 
@@ -253,7 +257,7 @@ class Sampling:
                 0 if key in self._warm else num_warmups(call_s, again=key in self._stale)
                 for key, call_s in zip(keys, expected, strict=True)
             ),
-            limits_s=tuple(self._limit_s(arm, message_bytes) for arm in arms),
+            limits_s=tuple(self._limit_s(arm, message_bytes, condition) for arm in arms),
             condition=condition,
             # Work beside the collective makes calls long beside a barrier's skew, and their times hard to
             # foresee.
@@ -278,8 +282,9 @@ class Sampling:
             missed, starts = self._starts.get(block.message_bytes, (0, 0))
             self._starts[block.message_bytes] = (missed + times.num_missed, starts + times.times_s.size)
 
-    def _limit_s(self, arm: Candidate, message_bytes: int) -> float | None:
-        return None if arm in DEFAULTS or arm == PLANNED else self.limit_s(arm, message_bytes)
+    def _limit_s(self, arm: Candidate, message_bytes: int, condition: Condition) -> float | None:
+        limit_s = None if arm in DEFAULTS or arm == PLANNED else self.limit_s(arm, message_bytes)
+        return limit_s if limit_s is None or condition != "busy" else BUSY_PATIENCE * limit_s
 
     def _count(self, candidate: Candidate, message_bytes: int, why: str) -> None:
         self.deaths[candidate] += 1
