@@ -211,9 +211,10 @@ class _Programme:
                 residual.data = (residual.data > 0).astype(np.int32)
                 residual.eliminate_zeros()
                 side = np.zeros(size, dtype=np.bool_)
-                side[
-                    scipy.sparse.csgraph.breadth_first_order(residual, source, return_predecessors=False)
-                ] = True
+                reached = scipy.sparse.csgraph.breadth_first_order(
+                    residual, source, return_predecessors=False
+                )
+                side[reached] = True
                 side = side[:source]
                 needed = float(rooted[side[self._root]].sum())
                 if needed - float(carried[side[near] & ~side[far]].sum()) > _BROKEN * rate:
