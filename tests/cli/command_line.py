@@ -31,7 +31,7 @@ def topotune(*arguments: str, cwd: Path, timeout_s: float = 120) -> subprocess.C
 
 
 def _run(request: dict, streams: list[int], timeout_s: float) -> int:
-    connection = _server()
+    connection, server = _server()
     process = None
     try:
         connection.settimeout(120)
@@ -44,13 +44,14 @@ def _run(request: dict, streams: list[int], timeout_s: float) -> int:
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
+        server.kill()
         connection.close()
         _server.cache_clear()
         raise
 
 
 @cache
-def _server() -> socket.socket:
+def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         server = subprocess.Popen(
@@ -66,7 +67,7 @@ def _server() -> socket.socket:
         server.wait(60)
 
     atexit.register(end)
-    return ours
+    return ours, server
 
 
 def _answer(connection: socket.socket) -> int:
