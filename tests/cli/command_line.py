@@ -1,6 +1,7 @@
 """Running the real command line, as a user does."""
 
 import atexit
+import contextlib
 import json
 import os
 import signal
@@ -30,22 +31,27 @@ def topotune(*arguments: str, cwd: Path, timeout_s: float = 120) -> subprocess.C
 
 
 def _run(request: dict, streams: list[int], timeout_s: float) -> int:
-    connection = _server()
-    connection.settimeout(60)
-    socket.send_fds(connection, [json.dumps(request).encode()], streams)
-    process = _answer(connection)
-    connection.settimeout(timeout_s)
+    connection, server = _server()
+    process = None
     try:
+        connection.settimeout(120)
+        socket.send_fds(connection, [json.dumps(request).encode()], streams)
+        process = _answer(connection)
+        connection.settimeout(timeout_s)
         return os.waitstatus_to_exitcode(_answer(connection))
-    except TimeoutError:
-        os.kill(process, signal.SIGKILL)
-        connection.settimeout(60)
-        _answer(connection)
+    except BaseException:
+        # Its answers may still come, and the next command must not take them for its own.
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        server.kill()
+        connection.close()
+        _server.cache_clear()
         raise
 
 
 @cache
-def _server() -> socket.socket:
+def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         server = subprocess.Popen(
@@ -61,7 +67,7 @@ def _server() -> socket.socket:
         server.wait(60)
 
     atexit.register(end)
-    return ours
+    return ours, server
 
 
 def _answer(connection: socket.socket) -> int:

@@ -29,18 +29,16 @@ PRELOADED = (
 )
 
 
-def serve(connection: socket.socket) -> None:
-    """Answer requests until the tests have ended. Returns in the processes of commands, too."""
+def serve(connection: socket.socket) -> tuple[dict, list[int]] | None:
+    """Answer requests until the tests have ended. In the process of a command, what it is to become."""
     while True:
         data, streams, _, _ = socket.recv_fds(connection, 2**20, 3)
         if not data:
-            return
-        request = json.loads(data)
+            return None
         process = os.fork()
         if process == 0:
             connection.close()
-            become(request, streams)
-            return
+            return json.loads(data), streams
         for stream in streams:
             os.close(stream)
         connection.send(str(process).encode())
@@ -66,5 +64,9 @@ if __name__ == "__main__":
     for module in PRELOADED:
         importlib.import_module(module)
     gc.freeze()  # a process that ends looks through all objects, and would copy their pages to do so
-    with contextlib.suppress(KeyboardInterrupt):  # of the terminal that the tests are run on
-        serve(socket.socket(fileno=int(sys.argv[1])))
+    command = None
+    # Ctrl-C on the terminal that the tests are run on; tests that no longer wait for an answer.
+    with contextlib.suppress(KeyboardInterrupt, ConnectionError):
+        command = serve(socket.socket(fileno=int(sys.argv[1])))
+    if command is not None:
+        become(*command)

@@ -2,17 +2,20 @@ import json
 import re
 import runpy
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from result_files import cluster, measurement, write_all
 
 from topotune.plan import load_plan
+from topotune.report.compose import compose
 from topotune.report.pictures.cluster import MAX_CARDS, cluster_drawing
 from topotune.report.pictures.curves import (
     Curve,
     Point,
     crossovers,
+    group_curves,
     optimum_curves,
     plan_curves,
     prediction_curves,
@@ -25,7 +28,7 @@ from topotune.report.pictures.schedules import sending_chart
 from topotune.report.pictures.steps import Way, ready_chart, step_chart
 from topotune.report.pictures.tuning import ratios_chart, trials_chart
 from topotune.report.words import certificate_in_words, plan_commands
-from topotune.results import read_result
+from topotune.results import ResultFile, read_result
 from topotune.schedule.ring import ring
 from topotune.step.timeline import Timeline
 from topotune.topology.model import Source, Topology, Vertex
@@ -253,6 +256,29 @@ def test_other_collectives_and_groups_have_curves_with_their_own_bus_bandwidth(r
     assert [curve.collective for curve in (default, planned)] == ["allgather"] * 2
     assert [point.time_s for point in planned.points] == [one.plan_median_s for one in table.sizes]
     assert planned.busbw_bytes_per_s(planned.points[0], 1.0) == 512  # half of 1 KiB, from the other rank
+
+
+def test_a_plans_tables_of_groups_have_pictures_where_something_was_measured(results):
+    plan = results["plan"]
+    world, group = plan.groups
+    measured_rows = tuple(replace(row, params={}, algorithm="ring") for row in world.allreduce)
+    measured = replace(plan, groups=(world, replace(group, reduce_scatter=measured_rows)))
+    (section,) = (
+        one
+        for one in compose([ResultFile(path="plan.json", kind="plan", value=measured)]).sections
+        if one.title == "Plan"
+    )
+    assert [chart.title for chart in section.pictures] == [
+        "reduce_scatter, 2 ranks on 1 node: time against message size",
+        "reduce_scatter, 2 ranks on 1 node: bus bandwidth against message size",
+    ]
+    planned = next(
+        one for one in group_curves(measured.groups[1], "reduce_scatter", "f") if one.role == "plan"
+    )
+    assert planned.num_ranks == 2
+    (point,) = planned.points
+    assert planned.busbw_bytes_per_s(point, 1.0) == point.message_bytes / 2
+    assert group_curves(group, "allgather", "f") == []  # its row is the default, unmeasured
 
 
 def test_many_buckets_are_drawn_together():

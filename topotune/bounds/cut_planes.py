@@ -24,9 +24,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linprog
-from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+import scipy
 
 from topotune.bounds.graph import CapacityGraph
 from topotune.bounds.symmetry import Likeness
@@ -175,14 +173,14 @@ class _Programme:
         shared = np.zeros((self._num_links, num_columns))
         at = np.arange(self._num_links)
         shared[at, self._num_roots + at] = shared[at, self._num_roots + self._num_links + at] = 1.0
-        rows = coo_array(np.vstack((shared, *self._rows.values())))
+        rows = scipy.sparse.coo_array(np.vstack((shared, *self._rows.values())))
         objective = np.zeros(num_columns)
         objective[: self._num_roots] = -np.bincount(self._root_kind, minlength=self._num_roots)
-        solution = linprog(
+        solution = scipy.optimize.linprog(
             objective,
             A_ub=rows,
             b_ub=np.concatenate((self._capacity, np.zeros(len(self._rows)))),
-            A_eq=coo_array(self._balance) if len(self._balance) else None,
+            A_eq=scipy.sparse.coo_array(self._balance) if len(self._balance) else None,
             b_eq=np.zeros(len(self._balance)) if len(self._balance) else None,
             method="highs",
         )
@@ -206,14 +204,17 @@ class _Programme:
                 np.concatenate((np.full(len(self._root), source), near)),
                 np.concatenate((self._root, far)),
             )
-            flows = csr_array((amounts.astype(np.int32), ends), shape=(size, size))
+            flows = scipy.sparse.csr_array((amounts.astype(np.int32), ends), shape=(size, size))
             for sink in self.sinks:
-                flow = maximum_flow(flows, source, sink).flow
+                flow = scipy.sparse.csgraph.maximum_flow(flows, source, sink).flow
                 residual = flows - flow
                 residual.data = (residual.data > 0).astype(np.int32)
                 residual.eliminate_zeros()
                 side = np.zeros(size, dtype=np.bool_)
-                side[breadth_first_order(residual, source, return_predecessors=False)] = True
+                reached = scipy.sparse.csgraph.breadth_first_order(
+                    residual, source, return_predecessors=False
+                )
+                side[reached] = True
                 side = side[:source]
                 needed = float(rooted[side[self._root]].sum())
                 if needed - float(carried[side[near] & ~side[far]].sum()) > _BROKEN * rate:

@@ -1,7 +1,7 @@
 """Result files → the report's sections, in the order in which a reader asks: is it well, what is won, how."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 from topotune.links.check import Check
 from topotune.links.measurement import Measurement
-from topotune.plan.model import Plan
+from topotune.plan.model import COLLECTIVES, Plan
 from topotune.report.content import Chart, Drawing, Remark, Report, Section
 from topotune.report.pictures import curves as drawn
 from topotune.report.pictures.cluster import cluster_drawing
@@ -17,6 +17,7 @@ from topotune.report.pictures.matrices import matrix_chart, outliers_in_words, p
 from topotune.report.pictures.schedules import sending_chart
 from topotune.report.pictures.tuning import ratios_chart, trials_chart
 from topotune.report.tables import Names, table_of, tables_of
+from topotune.report.text import describe_shape
 from topotune.report.training import compared_step, gradients_section, plan_step, step_sections
 from topotune.report.words import certificate_in_words, conditions_in_words, gains_in_words, plan_commands
 from topotune.results.comparison import ComparedSize, Comparison
@@ -28,6 +29,9 @@ from topotune.simulate.document import Prediction
 from topotune.step.gradients import Gradients
 from topotune.topology.model import Topology
 from topotune.units import format_rate, format_seconds
+
+_TableCurves = tuple[str, Sequence[drawn.Curve], Sequence[drawn.Mark]]
+"""Another collective's or group's name, curves and marks."""
 
 
 def compose(files: Sequence[ResultFile]) -> Report:
@@ -167,10 +171,21 @@ def _plan(file: ResultFile, plan: Plan, prefix: str) -> Section:
             conditions_in_words(plan),
             *certificate_in_words(plan),
         ),
+        pictures=_table_charts(_other_tables(plan, file.name)),
         commands=plan_commands(plan, file.path),
         tables=tables_of(file, prefix),
         warnings=plan.warnings,
     )
+
+
+def _other_tables(plan: Plan, source: str) -> Iterator[_TableCurves]:
+    """All but the world's allreduce, whose curves stand beside those of other files."""
+    for group in plan.groups:
+        for collective in COLLECTIVES:
+            rows = getattr(group, collective)
+            if rows and not (group is plan.groups[0] and collective == "allreduce"):
+                name = f"{collective}, {describe_shape(group.shape)}"
+                yield name, drawn.group_curves(group, collective, source), drawn.table_crossovers(rows)
 
 
 def _bottleneck(plan: Plan) -> str:
@@ -237,23 +252,20 @@ def _comparison(file: ResultFile, comparison: Comparison, prefix: str) -> Sectio
         f"Of {_counted(comparison.sizes)}; all intervals hold together with "
         f"{100 * comparison.confidence:g} % confidence."
     ]
-    charts: list[Chart] = []
+    tables: list[_TableCurves] = []
     for table in comparison.tables:
         name = (
             f"{table.collective}, {table.group} ({table.num_ranks} ranks{' each' * (table.group != 'world')})"
         )
         counted.append(f"{name}: of {_counted(table.sizes)}.")
-        if table.sizes and len(charts) < _MAX_TABLE_CHARTS:
-            charts += [
-                replace(chart, title=f"{name}: {chart.title[0].lower()}{chart.title[1:]}")
-                for chart in _charts(drawn.table_curves(table, file.name), ())
-            ]
+        if table.sizes:
+            tables.append((name, drawn.table_curves(table, file.name), ()))
     return Section(
         title="The plan against the default",
         source=file.path,
         facts=(("plan", comparison.plan), ("ranks", str(comparison.num_ranks))),
         paragraphs=(*counted, *said),
-        pictures=(*charts, *pictures),
+        pictures=(*_table_charts(tables), *pictures),
         tables=tables_of(file, prefix),
         warnings=comparison.warnings,
     )
@@ -304,7 +316,7 @@ def _optimum(file: ResultFile, result: OptimumResult, prefix: str) -> Section:
 
 _MAX_REMARKS: Final = 200
 _MAX_TABLE_CHARTS: Final = 24
-"""Of a comparison's other collectives and groups; what has no picture stands in the table."""
+"""Of a file's other collectives and groups; what has no picture stands in the table."""
 _MAX_RANK_COUNTS: Final = 12
 _CURVES: Final = 3
 _STEPS: Final = 4
@@ -376,3 +388,15 @@ def _curve_sections(
 def _charts(curves: Sequence[drawn.Curve], marks: Sequence[drawn.Mark]) -> list[Chart]:
     charts = (drawn.time_chart(curves, marks), drawn.busbw_chart(curves, marks))
     return [chart for chart in charts if chart is not None]
+
+
+def _table_charts(tables: Iterable[_TableCurves]) -> tuple[Chart, ...]:
+    """Pictures of other collectives and groups, each under the name of its table."""
+    charts: list[Chart] = []
+    for name, curves, marks in tables:
+        if curves and len(charts) < _MAX_TABLE_CHARTS:
+            charts += [
+                replace(chart, title=f"{name}: {chart.title[0].lower()}{chart.title[1:]}")
+                for chart in _charts(curves, marks)
+            ]
+    return tuple(charts)

@@ -8,7 +8,7 @@ from topotune.links.measurement import Measurement
 from topotune.links.model import LinkModel
 from topotune.links.network import fault_in_words, nodes_in_words
 from topotune.plan.describe import params_in_words
-from topotune.plan.model import DEFAULT_ALGORITHM, Group, LinkClass, Plan, Row
+from topotune.plan.model import DEFAULT_ALGORITHM, Group, GroupShape, LinkClass, Plan, Row
 from topotune.report.columns import align
 from topotune.units import format_bit_rate, format_bytes, format_rate, format_seconds
 
@@ -35,6 +35,13 @@ def describe_range(row: Row) -> str:
     return f"{format_bytes(row.min_bytes)} … {format_bytes(row.max_bytes)}"
 
 
+def describe_shape(shape: GroupShape) -> str:
+    """``2 ranks on 2 nodes, stride 4``."""
+    nodes = "1 node" if shape.num_nodes == 1 else f"{shape.num_nodes} nodes"
+    stride = {0: ", at no fixed stride", 1: ""}.get(shape.stride, f", stride {shape.stride}")
+    return f"{shape.num_ranks} ranks on {nodes}{stride}"
+
+
 def describe_group(group: Group) -> str:
     """Its tables: one line a row, evidence beside it, and the bound."""
     parts = []
@@ -42,10 +49,7 @@ def describe_group(group: Group) -> str:
         rows: tuple[Row, ...] | None = getattr(group, collective)
         if rows is None:
             continue
-        shape = group.shape
-        nodes = "1 node" if shape.num_nodes == 1 else f"{shape.num_nodes} nodes"
-        stride = {0: ", at no fixed stride", 1: ""}.get(shape.stride, f", stride {shape.stride}")
-        parts.append(f"{collective}, {shape.num_ranks} ranks on {nodes}{stride}")
+        parts.append(f"{collective}, {describe_shape(group.shape)}")
         parts.append(
             align(
                 ["message size", "algorithm", "default", "plan", "ratio", "95 % interval", "of optimum"],

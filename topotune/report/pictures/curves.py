@@ -11,7 +11,7 @@ import pandas as pd
 from topotune.frames.frame import ends, frame
 from topotune.links.figures import CollectiveFigure, busbw_factor
 from topotune.links.measurement import Measurement
-from topotune.plan.model import DEFAULT_ALGORITHM, Plan
+from topotune.plan.model import DEFAULT_ALGORITHM, Collective, Group, Plan, Row
 from topotune.report.content import Chart
 from topotune.report.pictures.axes import (
     COLOURS,
@@ -109,9 +109,19 @@ class Curve:
 
 def plan_curves(plan: Plan, source: str) -> list[Curve]:
     """The default, the plan, what was predicted of it, and the optimum, for the world's allreduce."""
+    world = plan.groups[0]
+    return _planned(world.allreduce or (), source, world.shape.num_ranks, "allreduce")
+
+
+def group_curves(group: Group, collective: Collective, source: str) -> list[Curve]:
+    """The same of another table of a plan; empty where nothing in it was measured."""
+    return _planned(getattr(group, collective) or (), source, group.shape.num_ranks, collective)
+
+
+def _planned(rows: Sequence[Row], source: str, num_ranks: int, collective: str) -> list[Curve]:
     measured = {
         row.evidence.measured_bytes: (row, row.evidence)
-        for row in plan.groups[0].allreduce or ()
+        for row in rows
         if row.evidence is not None and not row.evidence.extrapolated
     }
     default, planned, predicted, least = [], [], [], []
@@ -127,7 +137,6 @@ def plan_curves(plan: Plan, source: str) -> list[Curve]:
             predicted.append(Point(size, evidence.predicted_s))
         if row.percent_of_optimum:
             least.append(Point(size, row.percent_of_optimum / 100 * planned[-1].time_s))
-    num_ranks = plan.groups[0].shape.num_ranks
     named: tuple[tuple[str, Role, list[Point]], ...] = (
         ("default", "default", default),
         ("plan", "plan", planned),
@@ -135,7 +144,14 @@ def plan_curves(plan: Plan, source: str) -> list[Curve]:
         ("optimum", "optimum", least),
     )
     return [
-        Curve(name=name, source=source, role=role, num_ranks=num_ranks, points=tuple(points))
+        Curve(
+            name=name,
+            source=source,
+            role=role,
+            num_ranks=num_ranks,
+            points=tuple(points),
+            collective=collective,
+        )
         for name, role, points in named
         if points
     ]
@@ -278,9 +294,13 @@ def curve_points(curves: Sequence[Curve]) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def crossovers(plan: Plan) -> list[tuple[int, str]]:
-    """Message sizes at which the plan goes over from one algorithm to another, and to which."""
-    rows = plan.groups[0].allreduce or ()
+def crossovers(plan: Plan) -> list[Mark]:
+    """Message sizes at which the world's allreduce goes over from one algorithm to another, and to which."""
+    return table_crossovers(plan.groups[0].allreduce or ())
+
+
+def table_crossovers(rows: Sequence[Row]) -> list[Mark]:
+    """The same of any table of a plan."""
     return [
         (row.min_bytes, row.algorithm)
         for before, row in pairwise(rows)
