@@ -152,8 +152,9 @@ def test_candidates_go_through_dispatch_and_the_default_does_not():
     (verdicts, shapes, num_samples, calls), other_calls = run_world(2, bench_rank)
     assert verdicts == (None, "it does not take messages of 4 MiB")
     assert shapes == [(3, 2)] * 3
-    # One check of two calls, two warm-ups in each condition, and every other sample.
-    assert calls["allreduce", "recursive_doubling"] == 2 + 3 * 2 + num_samples // 2
+    # One check of two calls, two warm-ups in each condition (one where calls are long), every other sample.
+    num_warmups = calls["allreduce", "recursive_doubling"] - 2 - num_samples // 2
+    assert 3 * 1 <= num_warmups <= 3 * 2
     assert calls["allreduce", "default"] == 2
     assert calls == other_calls
 

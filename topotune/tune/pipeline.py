@@ -245,9 +245,8 @@ def choose_rows(
     if run.unsearched is not None:
         size, why, enough_s = run.unsearched
         run.warnings.append(
-            f"from {format_bytes(size)} on {why} the budget of {format_seconds(options.budget_s)}: such "
-            f"sizes were not searched, and {_what_runs(rows, size)} there; "
-            f"--budget {math.ceil(enough_s / 60)}m reaches {format_bytes(size)}"
+            f"from {format_bytes(size)} on {why} the budget of {format_seconds(options.budget_s)}: not "
+            f"searched, {_what_runs(rows, size)} there; --budget {math.ceil(enough_s / 60)}m reaches it"
         )
     if sampling.dropped > _UNSTABLE * (sampling.taken + sampling.dropped):
         share = sampling.dropped / (sampling.taken + sampling.dropped)
