@@ -121,6 +121,26 @@ def test_the_default_stays_where_anything_speaks_against_it(unsafe):
     assert all(row.algorithm == "default" or row.max_bytes <= LAST + 1 for row in rows)
 
 
+def test_a_size_that_passed_behind_one_that_did_not_gives_nothing_to_the_sizes_between():
+    behind = (*USUAL, confirmed(24 * K + 4, 1.01, passed=False), confirmed(2 * LAST))
+    rows = table(behind, searched=(4 * K, LAST, 2 * LAST))
+    assert ends(rows) == [*CONFIRMED, (LAST + 1, None, "default")]
+
+
+def test_no_row_reaches_a_size_where_its_candidate_was_found_unfit():
+    standings = {size: [standing(1.5, size)] for size in (2 * LAST, NEXT)}
+    unfit = {(NEXT, FAST), (2 * LAST, TREE), (4 * K, FAST)}
+    rows = with_inherited(
+        rows_of(USUAL, (4 * K, LAST)),
+        USUAL,
+        standings,
+        predicted_s=predicted_s,
+        min_gain=MIN_GAIN,
+        unfit=unfit,
+    )
+    assert ends(rows)[2] == (LAST + 1, 2 * LAST + 1, FAST.algorithm)
+
+
 def test_where_another_one_was_tried_in_vain_the_gain_that_the_search_saw_is_taken_over():
     failed = confirmed(2 * LAST, candidate=TREE, passed=False)
     rows = table((*USUAL, failed), standings={2 * LAST: [standing(1.4, 2 * LAST)]})
