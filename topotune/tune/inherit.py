@@ -23,6 +23,7 @@ from statistics import linear_regression, pvariance
 from typing import Final
 
 from topotune.plan.model import Evidence, Row
+from topotune.tune.decide import Limit, held_against
 from topotune.tune.judge import Confirmation
 from topotune.tune.search import Standing
 from topotune.tune.shortlist import PredictedTime
@@ -50,6 +51,7 @@ def with_inherited(
     min_gain: float,
     asked_bytes: Iterable[int] = (),
     unfit: Iterable[tuple[int, Candidate]] = (),
+    limit: Limit,
 ) -> tuple[Row, ...]:
     """The table with a row that takes over what was confirmed last, where that is safe.
 
@@ -62,6 +64,7 @@ def with_inherited(
         asked_bytes: sizes that the run was asked for, searched or not.
         unfit: (size, candidate) pairs that were found to be of no use, whatever their times: no row reaches
             there.
+        limit: what rows are held against.
     """
     departing = [index for index, row in enumerate(rows) if row.algorithm != DEFAULT.algorithm]
     if not departing:
@@ -100,11 +103,14 @@ def with_inherited(
     end = max(safe, default=last.message_bytes) + 1
     if end == last_row.max_bytes:
         return tuple(rows)
-    inherited = replace(
-        last_row,
-        min_bytes=last_row.max_bytes,
-        max_bytes=end,
-        evidence=_evidence(last_row, last, predicted_s(candidate, last.message_bytes)),
+    inherited = held_against(
+        limit,
+        replace(
+            last_row,
+            min_bytes=last_row.max_bytes,
+            max_bytes=end,
+            evidence=_evidence(last_row, last, predicted_s(candidate, last.message_bytes)),
+        ),
     )
     first, *others = (row for row in after if row.max_bytes is None or row.max_bytes > end)
     if first.evidence is not None and first.min_bytes < end:
@@ -221,7 +227,7 @@ def _is_faster(ranked: Sequence[Standing] | None, candidate: Candidate, min_gain
 def _evidence(row: Row, last: Confirmation, predicted_s: float) -> Evidence:
     """What was measured at the last confirmed size; nothing of it was confirmed in the new row's range."""
     assert row.evidence is not None, "a row that departs has evidence"
-    compared = last.comparison
+    compared, same_size = last.comparison, row.evidence.measured_bytes == last.message_bytes
     return replace(
         row.evidence,
         median_s=compared.median_s,
@@ -233,4 +239,6 @@ def _evidence(row: Row, last: Confirmation, predicted_s: float) -> Evidence:
         extrapolated=True,
         predicted_s=predicted_s,
         confirmed_bytes=(),
+        backward_ratio_ci=row.evidence.backward_ratio_ci if same_size else None,
+        busy_ratio=row.evidence.busy_ratio if same_size else None,
     )

@@ -231,6 +231,7 @@ def choose_rows(
         predicted_s=predicted_s,
         min_gain=options.min_gain,
         asked_bytes=options.sizes,
+        limit=limit,
         unfit={
             *sampling.failed,
             *(key for key, found in conditions.items() if found.problem is not None),
