@@ -216,14 +216,6 @@ def test_an_arm_is_warmed_up_once_per_size_and_condition():
     assert warmed == [("idle", (2, 2)), ("busy", (2, 2))]
 
 
-def test_a_call_beside_work_of_the_main_thread_has_longer_until_it_is_cut_off():
-    bench = FakeBench(factors({FAST: 2.0}))
-    sampling = Sampling(bench=bench, rng=np.random.default_rng(0), limit_s=lambda *_: 2.0)
-    for condition in ("idle", "busy", "backward"):
-        sampling.rounds("condition", SIZE, (DEFAULT, FAST), 1, first_guess_s=5e-3, condition=condition)
-    assert [block.limits_s for block in bench.blocks] == [(None, 2.0), (None, 6.0), (None, 6.0)]
-
-
 def test_a_block_travels_as_json():
     block = Block(
         message_bytes=SIZE,

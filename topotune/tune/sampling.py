@@ -54,10 +54,6 @@ _GUESS_STRETCH: Final = 1.5
 _MARGIN: Final = 1.05
 _RECENT: Final = 24
 
-_BESIDE_WORK: Final = 3.0
-"""So many times as long may a call take beside work of the main thread: its threads then wait for each other,
-and where ranks outnumber cores for those of all other ranks as well."""
-
 _MISSED_SHARE, _ENOUGH_TO_JUDGE = 0.25, 12
 """Where more than this share of so many starts is missed, ranks get no cores in time: a barrier must do."""
 
@@ -73,8 +69,7 @@ class Sampling:
         dropped: samples that were dropped because a rank missed the start, so far.
         taken: samples that were kept, so far.
         past: what earlier launches of this run recorded; it is used up.
-        limit_s: what a call of a candidate at a size may take until it is cut off, while the main thread only
-            waits.
+        limit_s: what a call of a candidate at a size may take until it is cut off.
         on_trial: called before each block and check, between timed calls: for what, which size, which arms.
         deaths: by candidate, how often it was cut off or was running when the run died.
         failures: why, the last time that a call of it was cut off, by candidate.
@@ -263,7 +258,7 @@ class Sampling:
                 0 if key in self._warm else num_warmups(call_s, again=key in self._stale)
                 for key, call_s in zip(keys, expected, strict=True)
             ),
-            limits_s=tuple(self._limit_s(arm, message_bytes, condition) for arm in arms),
+            limits_s=tuple(self._limit_s(arm, message_bytes) for arm in arms),
             condition=condition,
             # Work beside the collective makes calls long beside a barrier's skew, and their times hard to
             # foresee.
@@ -288,9 +283,8 @@ class Sampling:
             missed, starts = self._starts.get(block.message_bytes, (0, 0))
             self._starts[block.message_bytes] = (missed + times.num_missed, starts + times.times_s.size)
 
-    def _limit_s(self, arm: Candidate, message_bytes: int, condition: Condition) -> float | None:
-        limit_s = None if arm in DEFAULTS or arm == PLANNED else self.limit_s(arm, message_bytes)
-        return limit_s if limit_s is None or condition == "idle" else _BESIDE_WORK * limit_s
+    def _limit_s(self, arm: Candidate, message_bytes: int) -> float | None:
+        return None if arm in DEFAULTS or arm == PLANNED else self.limit_s(arm, message_bytes)
 
     def _count(self, candidate: Candidate, message_bytes: int, why: str) -> None:
         self.deaths[candidate] += 1
