@@ -1,5 +1,6 @@
 """The interpreter's switch interval: short while a collective runs, and as it was before afterwards."""
 
+import ctypes
 import os
 import sys
 import threading
@@ -7,6 +8,7 @@ import threading
 import pytest
 
 from topotune.execute.handover import PromptHandover
+from topotune.execute.shared_memory.collectives import copy_holding_lock
 
 
 @pytest.fixture(autouse=True)
@@ -90,3 +92,31 @@ def test_a_child_that_is_forked_meanwhile_has_the_jobs_interval_and_can_use_it_i
     with handover:
         seen = in_child(look)
     assert seen == (0.005, pytest.approx(1e-4), 0.005)
+
+
+def other_thread_runs_during(copy):
+    """Whether a thread that only waits for the interpreter lock gets it while 16 MiB are copied."""
+    source, target = (ctypes.create_string_buffer(1 << 24) for _ in range(2))
+    ran = []
+    gate = threading.Lock()
+    gate.acquire()
+
+    def other():
+        gate.acquire()
+        ran.append(True)
+
+    thread = threading.Thread(target=other)
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(100.0)  # from here on nobody gets the lock who is not given it
+    try:
+        thread.start()
+        gate.release()
+        copy(ctypes.addressof(target), ctypes.addressof(source), 1 << 24)
+        return bool(ran)
+    finally:
+        sys.setswitchinterval(usual_s)
+        thread.join()
+
+
+def test_a_small_copy_into_shared_memory_keeps_the_interpreter_lock():
+    assert not other_thread_runs_during(copy_holding_lock)

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -95,6 +97,19 @@ def test_only_old_segments_without_a_living_maker_are_abandoned(tmp_path):
         remove_abandoned(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {f"{PREFIX}alive", f"{PREFIX}new", "foreign"}
     remove_abandoned(tmp_path / "missing")
+
+
+def test_cleaning_up_leaves_this_process_its_record_locks_on_a_segment_in_the_making(tmp_path):
+    import fcntl
+
+    path = tmp_path / f"{PREFIX}new"
+    path.write_text("secret")
+    take = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)"
+    with path.open("r+") as own:
+        fcntl.lockf(own, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        remove_abandoned(tmp_path)
+        other = subprocess.run([sys.executable, "-c", take, path], capture_output=True, text=True)
+    assert "BlockingIOError" in other.stderr
 
 
 @given(

@@ -5,8 +5,9 @@ import math
 import pytest
 from fake_bench import FAST, TREE
 
+from topotune.plan.model import Bottleneck
 from topotune.tune.decide import DefaultTime, Limit, decide_rows
-from topotune.tune.finalists import choose_finalists
+from topotune.tune.finalists import Conditions, choose_finalists
 from topotune.tune.inherit import REACH, losses_beyond, with_inherited
 from topotune.tune.judge import Confirmation
 from topotune.tune.search import Standing
@@ -55,16 +56,19 @@ ODD = 8 * K + 4
 USUAL = (confirmed(4 * K), confirmed(ODD), confirmed(LAST))
 
 
-def rows_of(confirmations, searched):
+UNBOUNDED = Limit(no_bound_reason="made up")
+
+
+def rows_of(confirmations, searched, **known):
     defaults = {size: DefaultTime(median_s=size / RATE, num_samples=9) for size in searched}
-    return decide_rows(
-        confirmations, defaults, limit=Limit(no_bound_reason="made up"), predicted_s=predicted_s
-    )
+    return decide_rows(confirmations, defaults, **{"limit": UNBOUNDED, "predicted_s": predicted_s, **known})
 
 
 def table(confirmations=USUAL, *, searched=(4 * K, LAST), standings=(), predicted=predicted_s):
     rows = rows_of(confirmations, searched)
-    return with_inherited(rows, confirmations, dict(standings), predicted_s=predicted, min_gain=MIN_GAIN)
+    return with_inherited(
+        rows, confirmations, dict(standings), predicted_s=predicted, min_gain=MIN_GAIN, limit=UNBOUNDED
+    )
 
 
 def ends(rows):
@@ -121,6 +125,43 @@ def test_the_default_stays_where_anything_speaks_against_it(unsafe):
     assert all(row.algorithm == "default" or row.max_bytes <= LAST + 1 for row in rows)
 
 
+def test_a_size_that_passed_behind_one_that_did_not_gives_nothing_to_the_sizes_between():
+    behind = (*USUAL, confirmed(24 * K + 4, 1.01, passed=False), confirmed(2 * LAST))
+    rows = table(behind, searched=(4 * K, LAST, 2 * LAST))
+    assert ends(rows) == [*CONFIRMED, (LAST + 1, None, "default")]
+
+
+def test_no_row_reaches_a_size_where_its_candidate_was_found_unfit():
+    standings = {size: [standing(1.5, size)] for size in (2 * LAST, NEXT)}
+    unfit = {(NEXT, FAST), (2 * LAST, TREE), (4 * K, FAST)}
+    rows = with_inherited(
+        rows_of(USUAL, (4 * K, LAST)),
+        USUAL,
+        standings,
+        predicted_s=predicted_s,
+        min_gain=MIN_GAIN,
+        limit=UNBOUNDED,
+        unfit=unfit,
+    )
+    assert ends(rows)[2] == (LAST + 1, 2 * LAST + 1, FAST.algorithm)
+
+
+def test_all_figures_of_a_row_that_was_taken_over_are_of_one_size():
+    limit = Limit(
+        time_s=lambda size: (1e3 + size) / RATE / 3, bottleneck=Bottleneck(text="made up", cut=("a",))
+    )
+    backward = Conditions(backward=compared(1.2, 4 * K), busy_ratio=0.9)
+    rows = rows_of(USUAL, (4 * K, LAST), limit=limit, conditions={(4 * K, FAST): backward})
+    own, inherited = with_inherited(rows, USUAL, {}, predicted_s=predicted_s, min_gain=MIN_GAIN, limit=limit)[
+        1:3
+    ]
+    for row, size in ((own, 4 * K), (inherited, LAST)):
+        assert row.evidence.measured_bytes == size
+        assert row.percent_of_optimum == pytest.approx(100 * limit.time_s(size) / row.evidence.median_s)
+    assert (own.evidence.busy_ratio, inherited.evidence.busy_ratio) == (0.9, None)
+    assert inherited.evidence.backward_ratio_ci is None
+
+
 def test_where_another_one_was_tried_in_vain_the_gain_that_the_search_saw_is_taken_over():
     failed = confirmed(2 * LAST, candidate=TREE, passed=False)
     rows = table((*USUAL, failed), standings={2 * LAST: [standing(1.4, 2 * LAST)]})
@@ -138,6 +179,7 @@ def test_sizes_that_were_asked_for_are_reached_further_out_at_a_discount():
             {},
             predicted_s=lambda one, size: size / RATE / (1.0 if one == DEFAULT else ratio),
             min_gain=MIN_GAIN,
+            limit=UNBOUNDED,
             asked_bytes=asked_bytes,
         )
         return rows[2].max_bytes
@@ -196,7 +238,7 @@ def test_a_searched_size_further_out_ends_the_range_where_the_gain_was_not_seen_
 
 def test_a_table_without_a_departing_row_stays_as_it_is():
     rows = rows_of((), (4 * K, LAST))
-    assert with_inherited(rows, (), {}, predicted_s=predicted_s, min_gain=MIN_GAIN) == rows
+    assert with_inherited(rows, (), {}, predicted_s=predicted_s, min_gain=MIN_GAIN, limit=UNBOUNDED) == rows
 
 
 def test_every_size_is_still_covered_once_when_a_plan_is_made_of_it():

@@ -32,12 +32,12 @@ ROWS = (
 POINTS = [(size, FAST) for size in (1024, 1028, 4092)] + [(size, TREE) for size in (4096, 4100, 65532)]
 
 
-def launch(rng, gain_of, *, rounds=12):
+def launch(rng, gain_of, *, rounds=12, scatter=0.02):
     """Samples of one launch as JSON; ``gain_of(size, candidate)`` is default / candidate in it."""
     found = []
     for size, candidate in POINTS:
-        other = np.exp(rng.normal(0, 0.02, rounds))
-        default = gain_of(size, candidate) * np.exp(rng.normal(0, 0.02, rounds))
+        other = np.exp(rng.normal(0, scatter, rounds))
+        default = gain_of(size, candidate) * np.exp(rng.normal(0, scatter, rounds))
         point = Point(message_bytes=size, candidates=(candidate,), searched=size in (1024, 4096))
         found += judge(
             [PointSamples(point=point, candidate=candidate, blocks=((default, other),))],
@@ -80,6 +80,18 @@ def test_a_row_that_won_in_the_first_launch_alone_goes_back_to_the_default():
     assert (rows[1].min_bytes, rows[1].max_bytes, rows[1].evidence.ratio) == (1024, 4096, 1.0)
     assert result.warnings[0].startswith("ring channels=2 from 1 KiB on won in the first launch, but over 3")
     assert load_of(result).groups[0].allreduce == rows
+
+
+@pytest.mark.parametrize(("gain", "algorithm"), [(1.03, "default"), (1.5, FAST.algorithm)])
+def test_what_is_taken_over_at_larger_sizes_has_to_clear_the_margin_twice_over_all_launches(gain, algorithm):
+    rng = np.random.default_rng(4)
+    own, end = ROWS[1], ROWS[3]
+    further = replace(own.evidence, extrapolated=True, confirmed_bytes=())
+    rows = (*ROWS[:2], replace(own, min_bytes=4096, max_bytes=end.min_bytes, evidence=further), end)
+    launches = [launch(rng, lambda size, candidate: gain, scatter=0.002) for _ in range(3)]
+    settled_rows = settled(plan(rows), launches, min_gain=0.02, seed=0).groups[0].allreduce
+    assert settled_rows[1].algorithm == FAST.algorithm
+    assert settled_rows[2].algorithm == algorithm
 
 
 def load_of(result):

@@ -132,6 +132,29 @@ def test_a_candidate_that_suits_no_training_is_left_out(condition, factor, words
     assert any(words in warning and FAST.label in warning for warning in choice.warnings)
 
 
+@pytest.mark.parametrize("phase", ["conditions", "confirmation"])
+def test_no_row_is_stretched_to_a_size_that_its_candidate_was_given_up_at(phase):
+    last, true_s = SIZES[-1], factors({FAST: 3.0})
+
+    def hangs(_candidate, size, condition):
+        return size == last and (condition == "backward" if phase == "conditions" else bench.renewals > 0)
+
+    bench = FakeBench(true_s, hangs=hangs)
+    choice = choose(bench, [FAST], predicted_s=true_s)
+    assert chosen_at(choice.rows, SIZES[-2]).algorithm == FAST.algorithm
+    assert chosen_at(choice.rows, last).algorithm == "default"
+    assert any("given up at 1 MiB" in warning for warning in choice.warnings)
+
+
+def test_a_warning_says_how_far_a_row_reaches_into_sizes_that_were_not_searched():
+    true_s = factors({FAST: 3.0})
+    sizes = (1024, 4096, 1 << 18, 1 << 24, 1 << 28)
+    choice = choose(FakeBench(true_s), [FAST], budget_s=10.0, sizes=sizes, predicted_s=true_s)
+    (warning,) = (one for one in choice.warnings if "were not searched" in one)
+    reaches = "what was confirmed at 4 KiB is taken over at 256 KiB and the default stays at 16 MiB, 256 MiB"
+    assert f"such sizes were not searched: {reaches}; --budget" in warning
+
+
 @pytest.mark.parametrize("budget_s", [0.05, 1.0, 3.0, 10.0, 60.0])
 @pytest.mark.parametrize("slowness", [1.0, 20.0])
 def test_the_budget_is_kept_and_the_table_is_whole(budget_s, slowness):

@@ -123,18 +123,26 @@ def remove_abandoned(shm: Path) -> None:
         return
     for path in candidates:
         try:
+            # A young one is not even opened: to close it would drop the record locks of this process, whose
+            # own segment of another group it may be.
+            if not _is_old(path.lstat()):
+                continue
             descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:  # gone already, or somebody else's
             continue
         try:
             # In this order: the lock of one that is being made is its maker's, who does not wait for it.
-            if time.time() - os.fstat(descriptor).st_mtime > _ABANDONED_AFTER_S:
+            if _is_old(os.fstat(descriptor)):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _remove(path)
         except BlockingIOError:  # its maker lives
             pass
         finally:
             os.close(descriptor)
+
+
+def _is_old(status: os.stat_result) -> bool:
+    return time.time() - status.st_mtime > _ABANDONED_AFTER_S
 
 
 def _create(path: Path, secret: str) -> tuple[int | None, str | None]:

@@ -177,7 +177,7 @@ def _row(
         backward_ratio_ci=(taken.backward.low, taken.backward.high) if taken else None,
         busy_ratio=taken.busy_ratio if taken else None,
     )
-    return _held_against(
+    return held_against(
         limit,
         Row(
             min_bytes=span.first_bytes,
@@ -224,13 +224,13 @@ def _default_rows(
                 # A single rank exchanges nothing, and has no prediction: its 0 s is none.
                 predicted_s=(predicted_s(DEFAULT, start) or None) if predicted_s else None,
             )
-            row = _held_against(limit, replace(row, evidence=evidence))
+            row = held_against(limit, replace(row, evidence=evidence))
         rows.append(row)
     return rows
 
 
-def _held_against(limit: Limit, row: Row) -> Row:
-    """The row with its share of the optimum, where there is a bound and a measured time."""
+def held_against(limit: Limit, row: Row) -> Row:
+    """The row with its share of the optimum at its evidence's size, where there is a bound and a time."""
     if limit.time_s is None or row.evidence is None:
         return row
     optimum_s = limit.time_s(row.evidence.measured_bytes)

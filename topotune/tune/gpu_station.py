@@ -179,9 +179,6 @@ class GpuStation(Station):
             self._engine.synchronize()
         flat.copy_(on_device)
 
-    def _start(self, arm: Candidate, tensor: torch.Tensor, *, is_async: bool) -> Any:
-        return dist.all_reduce(tensor, group=self._group_of(arm), async_op=is_async)
-
     def _group_of(self, arm: Candidate) -> dist.ProcessGroup:
         if arm in self._of_settings:
             return self._of_settings[arm].group

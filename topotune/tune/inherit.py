@@ -11,7 +11,8 @@ that says ``extrapolated``, if everything that is known speaks for it:
   clear the margin, up to eight times the last confirmed size; beyond that, as far as sizes were asked for and
   up to 64 times, a tenth of the time is kept in reserve for each further doubling;
 - no sample speaks against it: it did not fail further out, where another one was tried there in vain the
-  search saw this one gain, and so it did at all larger sizes that were searched.
+  search saw this one gain, and so it did at all larger sizes that were searched;
+- it was not found unfit on the way: wrong, cut off, or slower beside a backward.
 """
 
 import math
@@ -22,6 +23,7 @@ from statistics import linear_regression, pvariance
 from typing import Final
 
 from topotune.plan.model import Evidence, Row
+from topotune.tune.decide import Limit, held_against
 from topotune.tune.judge import Confirmation
 from topotune.tune.search import Standing
 from topotune.tune.shortlist import PredictedTime
@@ -48,6 +50,8 @@ def with_inherited(
     predicted_s: PredictedTime,
     min_gain: float,
     asked_bytes: Iterable[int] = (),
+    unfit: Iterable[tuple[int, Candidate]] = (),
+    limit: Limit,
 ) -> tuple[Row, ...]:
     """The table with a row that takes over what was confirmed last, where that is safe.
 
@@ -58,27 +62,40 @@ def with_inherited(
         predicted_s: the simulator's time of a candidate, or of the default, at a size.
         min_gain: the margin of confirmation.
         asked_bytes: sizes that the run was asked for, searched or not.
+        unfit: (size, candidate) pairs that were found to be of no use, whatever their times: no row reaches
+            there.
+        limit: what rows are held against.
     """
     departing = [index for index, row in enumerate(rows) if row.algorithm != DEFAULT.algorithm]
     if not departing:
         return tuple(rows)
     before, last_row, after = rows[: departing[-1]], rows[departing[-1]], rows[departing[-1] + 1 :]
     candidate = Candidate.of(last_row.algorithm, last_row.params)
+    if last_row.max_bytes is None:
+        return tuple(rows)
+    # What passed beyond the row, behind a size where it did not, confirms nothing in between.
     confirmed = sorted(
-        (one for one in confirmations if one.candidate == candidate and one.passed),
+        (
+            one
+            for one in confirmations
+            if one.candidate == candidate and one.passed and one.message_bytes < last_row.max_bytes
+        ),
         key=lambda one: one.message_bytes,
     )
     last = confirmed[-1]
+    no_further = min(
+        (size for size, one in unfit if one == candidate and size > last.message_bytes), default=math.inf
+    )
     if (
-        last_row.max_bytes is None
-        or last.comparison.low < (1 + min_gain) ** 2
+        last.comparison.low < (1 + min_gain) ** 2
         or _speaks_against(candidate, last.message_bytes, confirmations, standings)
         or not _is_known(last, predicted_s)
     ):
         return tuple(rows)
     safe = takewhile(
         lambda size: (
-            _expected_low(size, confirmed, predicted_s) > 1 + min_gain
+            size < no_further
+            and _expected_low(size, confirmed, predicted_s) > 1 + min_gain
             and _is_faster(standings.get(size), candidate, min_gain)
         ),
         _sizes_beyond(last.message_bytes, standings, asked_bytes),
@@ -86,11 +103,14 @@ def with_inherited(
     end = max(safe, default=last.message_bytes) + 1
     if end == last_row.max_bytes:
         return tuple(rows)
-    inherited = replace(
-        last_row,
-        min_bytes=last_row.max_bytes,
-        max_bytes=end,
-        evidence=_evidence(last_row, last, predicted_s(candidate, last.message_bytes)),
+    inherited = held_against(
+        limit,
+        replace(
+            last_row,
+            min_bytes=last_row.max_bytes,
+            max_bytes=end,
+            evidence=_evidence(last_row, last, predicted_s(candidate, last.message_bytes)),
+        ),
     )
     first, *others = (row for row in after if row.max_bytes is None or row.max_bytes > end)
     if first.evidence is not None and first.min_bytes < end:
@@ -148,7 +168,7 @@ def _speaks_against(
     confirmations: Sequence[Confirmation],
     standings: Mapping[int, Sequence[Standing]],
 ) -> bool:
-    """Whether anything confirmed beyond the last size does: of this candidate, or of another in its stead."""
+    """Whether anything tested beyond the last size does: of this candidate, or of another in its stead."""
     further = [one for one in confirmations if one.message_bytes > last_bytes]
     if any(one.candidate == candidate for one in further):
         return True
@@ -207,7 +227,7 @@ def _is_faster(ranked: Sequence[Standing] | None, candidate: Candidate, min_gain
 def _evidence(row: Row, last: Confirmation, predicted_s: float) -> Evidence:
     """What was measured at the last confirmed size; nothing of it was confirmed in the new row's range."""
     assert row.evidence is not None, "a row that departs has evidence"
-    compared = last.comparison
+    compared, same_size = last.comparison, row.evidence.measured_bytes == last.message_bytes
     return replace(
         row.evidence,
         median_s=compared.median_s,
@@ -219,4 +239,6 @@ def _evidence(row: Row, last: Confirmation, predicted_s: float) -> Evidence:
         extrapolated=True,
         predicted_s=predicted_s,
         confirmed_bytes=(),
+        backward_ratio_ci=row.evidence.backward_ratio_ci if same_size else None,
+        busy_ratio=row.evidence.busy_ratio if same_size else None,
     )

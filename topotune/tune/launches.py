@@ -104,7 +104,13 @@ def settled(
             kept_rows.append(row)
             continue
         sizes = row.evidence.confirmed_bytes or (row.evidence.measured_bytes,)
-        lost = [size for size in sizes if (size, candidate) not in found or not found[size, candidate].passed]
+        # What is taken over at larger sizes has to clear the margin twice over (`topotune.tune.inherit`).
+        least = (1 + min_gain) ** (2 if row.evidence.extrapolated else 1)
+        lost = [
+            size
+            for size in sizes
+            if (one := found.get((size, candidate))) is None or not one.passed or one.comparison.low < least
+        ]
         if lost:
             warnings.append(
                 f"{candidate.label} from {format_bytes(row.min_bytes)} on won in the first launch, but over "

@@ -231,6 +231,11 @@ def choose_rows(
         predicted_s=predicted_s,
         min_gain=options.min_gain,
         asked_bytes=options.sizes,
+        limit=limit,
+        unfit={
+            *sampling.failed,
+            *(key for key, found in conditions.items() if found.problem is not None),
+        },
     )
     for size in sorted(size for size in finalists if finalists[size] != kept[size]):
         run.warnings.append(
@@ -246,7 +251,8 @@ def choose_rows(
         size, why, enough_s = run.unsearched
         run.warnings.append(
             f"from {format_bytes(size)} on {why} the budget of {format_seconds(options.budget_s)}: not "
-            f"searched, {_what_runs(rows, size)} there; --budget {math.ceil(enough_s / 60)}m reaches it"
+            f"searched{_what_runs_at(rows, [one for one in options.sizes if one >= size])}; "
+            f"--budget {math.ceil(enough_s / 60)}m reaches {format_bytes(size)}"
         )
     if sampling.dropped > _UNSTABLE * (sampling.taken + sampling.dropped):
         share = sampling.dropped / (sampling.taken + sampling.dropped)
@@ -581,6 +587,14 @@ def _what_runs(rows: Sequence[Row], size: int) -> str:
         return "the default stays"
     assert row.evidence is not None, "a row that departs has evidence"
     return f"what was confirmed at {format_bytes(row.evidence.measured_bytes)} is taken over"
+
+
+def _what_runs_at(rows: Sequence[Row], sizes: Sequence[int]) -> str:
+    """The same of several sizes, ascending, as the end of a sentence about them."""
+    runs = [(words, _listed(part)) for words, part in groupby(sizes, key=partial(_what_runs, rows))]
+    if len(runs) == 1:
+        return f", and {runs[0][0]} there"
+    return ": " + " and ".join(f"{words} at {listed}" for words, listed in runs)
 
 
 def _inconsistencies(

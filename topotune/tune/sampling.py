@@ -77,6 +77,7 @@ class Sampling:
         on_trial: called before each block and check, between timed calls: for what, which size, which arms.
         deaths: by candidate, how often it was cut off or was running when the run died.
         failures: why, the last time that a call of it was cut off, by candidate.
+        failed: sizes and candidates with a wrong result there, or a call that was cut off.
     """
 
     bench: Bench
@@ -87,6 +88,7 @@ class Sampling:
     past: Past = field(default_factory=Past)
     limit_s: Callable[[Candidate, int], float | None] = lambda _candidate, _message_bytes: None
     failures: dict[Candidate, str] = field(default_factory=dict)
+    failed: set[tuple[int, Candidate]] = field(default_factory=set)
     on_trial: OnTrial = lambda _purpose, _message_bytes, _arms: None
     _recent_s: dict[tuple[int, Candidate, Condition], list[float]] = field(
         default_factory=lambda: defaultdict(list)
@@ -140,7 +142,10 @@ class Sampling:
                 self._count(candidate, message_bytes, check.broken)
             else:  # its calls have warmed it up, if not in the buffer that is timed
                 self._stale.add((message_bytes, candidate, "idle"))
-        return self._checks[key].broken or self._checks[key].problem
+        problem = self._checks[key].broken or self._checks[key].problem
+        if problem is not None:
+            self.failed.add(key)
+        return problem
 
     def checked_s(self, candidate: Candidate, message_bytes: int) -> float:
         """What a call took in the check of the candidate at this size; NaN where that is not known."""
@@ -288,6 +293,7 @@ class Sampling:
 
     def _count(self, candidate: Candidate, message_bytes: int, why: str) -> None:
         self.deaths[candidate] += 1
+        self.failed.add((message_bytes, candidate))
         self.failures[candidate] = f"at {format_bytes(message_bytes)}: {why}"
 
     def _misses_too_many(self, message_bytes: int) -> bool:

@@ -2,9 +2,9 @@
 
 import ctypes
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, cast
 
 import torch
 
@@ -53,6 +53,17 @@ _LOOK_S: Final = 0.1
 """How often a rank that waits looks whether the others live."""
 
 _BINDINGS: Final = 256  # a training job has few bucket sizes, each in three buffers
+
+
+def _copy_that_holds() -> Callable[[int, int, int], object]:
+    """C's memmove (to, from, bytes) with the interpreter lock; `ctypes.memmove` lets go of it."""
+    function = ctypes.PyDLL(None)["memmove"]
+    function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+    function.restype = ctypes.c_void_p
+    return cast(Callable[[int, int, int], object], function)
+
+
+copy_holding_lock: Final = _copy_that_holds()
 
 
 class SharedCollectives:
@@ -147,7 +158,7 @@ class SharedCollectives:
         segment, num_bytes = self.segment, flat.nbytes
         given = segment.beginnings(flat.numel(), flat.dtype, segment.next_buffer)
         if num_bytes <= HOLD_BYTES:
-            ctypes.memmove(given[self.rank].data_ptr(), flat.data_ptr(), num_bytes)
+            copy_holding_lock(given[self.rank].data_ptr(), flat.data_ptr(), num_bytes)
         else:
             given[self.rank].copy_(flat)
         self.tell(self._peers)
