@@ -9,7 +9,8 @@ On the way each solution is a bound: with fewer conditions the rate is never too
 
 Vertices without ranks that add and copy may be roots as well, and need not hand on what they take in. But
 each way on from one of them leads to another host: of a byte that enters it no more copies leave than there
-are hosts beside the root; and likewise of what it adds.
+are hosts beside the root, which are all of them where the root is another such vertex; and likewise of what
+it adds.
 
 Where exchanges of vertices leave the graph as it is, the mean of a solution's images is a solution as good,
 so one variable serves all hosts that are alike, and all links that are; and one host of each kind is asked.
@@ -116,23 +117,30 @@ class _Programme:
             self._capacity[link_kinds[alike.arcs[arc]]] = capacity / self._scale
         self._balance = self._balanced(graph, alike.vertices, adding)
         self._rows: dict[bytes, FloatArray] = {}
+        of_helpers = np.zeros(self._num_columns)
+        for helper in adding:
+            of_helpers[kinds[alike.vertices[helper]]] += 1
         for helper in alike.unlike(adding):
             for part in (0, 1):
-                self._add_fan(self._vertices[helper], kinds[helper], part, len(graph.hosts))
+                self._add_fan(self._vertices[helper], kinds[helper], part, len(graph.hosts), of_helpers)
         for vertex in self.sinks:
             alone = np.arange(len(self._vertices)) == vertex
             for part in (0, 1):
                 self._add(alone, part)
                 self._add(~alone, part)
 
-    def _add_fan(self, vertex: int, kind: int, part: int, num_hosts: int) -> None:
-        """What may leave a vertex that copies (part 0), or enter one that adds (part 1)."""
-        row = np.zeros(self._num_columns)
+    def _add_fan(self, vertex: int, kind: int, part: int, num_hosts: int, of_helpers: FloatArray) -> None:
+        """What may leave a vertex that copies (part 0), or enter one that adds (part 1).
+
+        A byte that it roots is copied to all hosts, one that enters it to all but the root if that is a host;
+        so what others like it root may leave once more.
+        """
+        row = -of_helpers
         near, far = (self._tail, self._head) if part == 0 else (self._head, self._tail)
         many = np.bincount(self._link_kind[near == vertex], minlength=self._num_links)
         one = np.bincount(self._link_kind[far == vertex], minlength=self._num_links)
         row[self._of_part(part)] = many - (num_hosts - 1) * one
-        row[kind] = -num_hosts
+        row[kind] -= num_hosts - 1
         self._rows[row.tobytes()] = row
 
     @property

@@ -25,7 +25,7 @@ from topotune.simulate.network import Network
 from topotune.simulate.patterns import patterns
 from topotune.simulate.rails import ring_per_rail
 from topotune.simulate.routed import Flow, forest_ways
-from topotune.simulate.routes import Ways
+from topotune.simulate.routes import Ways, is_way_of
 from topotune.simulate.steps import Step, steps_of
 
 TREE_PIECES: Final = (1, 4, 16, 64)
@@ -119,7 +119,7 @@ def contenders(
     if graph is not None and (
         algorithm == "forest" or (algorithm is None and len(graph.hosts) <= MAX_FOREST_HOSTS)
     ):
-        for contender in _forests(graph):
+        for contender in _forests(network, graph):
             found = True
             yield contender
     if network.servers and algorithm in (None, "dedicated_servers"):
@@ -259,9 +259,10 @@ def _dedicated(
         )
 
 
-def _forests(graph: CapacityGraph) -> Iterator[Contender]:
+def _forests(network: Network, graph: CapacityGraph) -> Iterator[Contender]:
     found = allreduce_forest(graph)
-    ways = forest_ways(found)
+    # Where links of unknown rate make several vertices one in the graph, its ways are none of the network.
+    ways = {flow: way for flow, way in forest_ways(found).items() if is_way_of(network, *flow[1:], way)}
     for pieces in FOREST_PIECES:
         params: Params = {**forest_params(found), "pieces": pieces}
         schedule = build("forest", params, len(graph.compute))
