@@ -184,14 +184,22 @@ def test_other_names_and_numbers_change_nothing(case, seed):
     assert again == pytest.approx(times, rel=1e-9)
 
 
-def test_a_topology_with_links_of_unknown_rate_has_a_forest_too():
+@pytest.mark.parametrize(
+    ("inside", "outside"),
+    [((None, None), (1e9, 1e9)), ((2e9, 2e9), (1e9, 5e8)), ((None, None), (5e8, 1e9))],
+    ids=["rates inside that nobody knows", "less comes back than goes out", "both"],
+)
+def test_a_topology_of_any_rates_has_a_forest(inside, outside):
     vertices, links = [Vertex(id="switch", kind="switch")], []
     for node in ("n0", "n1", "n2"):
         gpu, nic = f"{node}/gpu0", f"{node}/nic0"
         vertices += [Vertex(id=gpu, kind="gpu", node=node), Vertex(id=nic, kind="nic", node=node)]
-        for a, b, kind, rate in ((gpu, nic, "pcie", None), (nic, "switch", "ethernet", 1e9)):
+        for a, b, kind, rates in ((gpu, nic, "pcie", inside), (nic, "switch", "ethernet", outside)):
             ways = ((a, b), (b, a))
-            links += [Link(src=src, dst=dst, kind=kind, bandwidth_bytes_per_s=rate) for src, dst in ways]
+            links += [
+                Link(src=src, dst=dst, kind=kind, bandwidth_bytes_per_s=rate)
+                for (src, dst), rate in zip(ways, rates, strict=True)
+            ]
     topology = Topology(source=Source(kind="import"), vertices=tuple(vertices), links=tuple(links))
     network, graph = network_of_topology(topology), graph_from_topology(topology)
     found = curves(network, list(contenders(network, graph, "forest")), [2**26])

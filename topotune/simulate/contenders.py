@@ -7,7 +7,8 @@ from itertools import combinations, permutations, product
 from typing import Final
 
 from topotune.bounds.allreduce_forest import allreduce_forest, forest_params
-from topotune.bounds.graph import CapacityGraph
+from topotune.bounds.cut import tightest_split
+from topotune.bounds.graph import CapacityGraph, is_balanced, with_equal_ways
 from topotune.bounds.servers import dedicated_shares, server_params
 from topotune.errors import UsageError, WrongResultError
 from topotune.links.placement import Partition, nest, partition_by
@@ -260,6 +261,10 @@ def _dedicated(
 
 
 def _forests(network: Network, graph: CapacityGraph) -> Iterator[Contender]:
+    if not is_balanced(graph):
+        graph = with_equal_ways(graph)
+        if tightest_split(graph)[0] == 0:
+            return
     found = allreduce_forest(graph)
     # Where links of unknown rate make several vertices one in the graph, its ways are none of the network.
     ways = {flow: way for flow, way in forest_ways(found).items() if is_way_of(network, *flow[1:], way)}
