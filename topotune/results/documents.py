@@ -225,6 +225,7 @@ class OptimumDocument:
         allgather: its best rates.
         reduce_scatter: its best rates.
         allreduce_in_network: the same where switches add; null where none does.
+        allreduce_served: the same where servers add; null where there is none.
         flat_ring: how close flat rings come; null where the network is too large to say.
         latency_s: what messages cost beside their bytes, in every allreduce; 0 where it is not known.
         sizes: shortest times at the sizes that were asked for.
@@ -236,6 +237,7 @@ class OptimumDocument:
     allgather: BestRate
     reduce_scatter: BestRate
     allreduce_in_network: BestRate | None = None
+    allreduce_served: BestRate | None = None
     flat_ring: FlatRing | None = None
     latency_s: float | None = None
     sizes: list[LeastTimeDocument] | None = None
