@@ -25,9 +25,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linprog
-from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+import scipy
 
 from topotune.bounds.graph import CapacityGraph
 from topotune.bounds.symmetry import Likeness
@@ -35,6 +33,9 @@ from topotune.bounds.symmetry import Likeness
 MAX_ROUNDS: Final = 60
 MAX_WORK: Final = 40_000
 """Hosts that are unlike times links: beyond, it all takes longer than seconds."""
+
+MAX_CELLS: Final = 25_000_000
+"""Sets times columns of all programmes that are solved: as many took 10 to 20 s on a core, 2026-11."""
 
 MAX_KINDS: Final = 2_000
 """Links that are unlike: rows are as long as twice that."""
@@ -62,7 +63,12 @@ class CutPlanes:
 
 
 def allreduce_by_cuts(
-    graph: CapacityGraph, alike: Likeness, *, adding: Set[str] = frozenset(), max_rounds: int = MAX_ROUNDS
+    graph: CapacityGraph,
+    alike: Likeness,
+    *,
+    adding: Set[str] = frozenset(),
+    max_rounds: int = MAX_ROUNDS,
+    max_cells: int = MAX_CELLS,
 ) -> CutPlanes | None:
     """The optimum of allreduce by adding cuts, or a bound of it where that takes too many.
 
@@ -71,6 +77,7 @@ def allreduce_by_cuts(
         alike: what is so in it, with the same vertices marked as are ``adding``.
         adding: vertices without ranks that add and copy.
         max_rounds: solutions that are looked at.
+        max_cells: sets times columns of all programmes that are solved, but for the first, which always is.
 
     Returns:
         None where the graph is too large, or the solver finds nothing.
@@ -81,7 +88,11 @@ def allreduce_by_cuts(
         return None
     programme = _Programme(graph, alike, adding)
     algbw: float | None = None
-    for _ in range(max_rounds):
+    left = max_cells
+    for number in range(max_rounds):
+        left -= programme.num_cells
+        if left < 0 and number > 0:
+            break
         solved = programme.solve()
         if solved is None:
             break
@@ -144,6 +155,11 @@ class _Programme:
         self._rows[row.tobytes()] = row
 
     @property
+    def num_cells(self) -> int:
+        """Sets times columns, as it stands."""
+        return len(self._rows) * self._num_columns
+
+    @property
     def _num_columns(self) -> int:
         return self._num_roots + 2 * self._num_links
 
@@ -183,14 +199,14 @@ class _Programme:
         shared = np.zeros((self._num_links, num_columns))
         at = np.arange(self._num_links)
         shared[at, self._num_roots + at] = shared[at, self._num_roots + self._num_links + at] = 1.0
-        rows = coo_array(np.vstack((shared, *self._rows.values())))
+        rows = scipy.sparse.coo_array(np.vstack((shared, *self._rows.values())))
         objective = np.zeros(num_columns)
         objective[: self._num_roots] = -np.bincount(self._root_kind, minlength=self._num_roots)
-        solution = linprog(
+        solution = scipy.optimize.linprog(
             objective,
             A_ub=rows,
             b_ub=np.concatenate((self._capacity, np.zeros(len(self._rows)))),
-            A_eq=coo_array(self._balance) if len(self._balance) else None,
+            A_eq=scipy.sparse.coo_array(self._balance) if len(self._balance) else None,
             b_eq=np.zeros(len(self._balance)) if len(self._balance) else None,
             method="highs",
         )
@@ -214,14 +230,16 @@ class _Programme:
                 np.concatenate((np.full(len(self._root), source), near)),
                 np.concatenate((self._root, far)),
             )
-            flows = csr_array((amounts.astype(np.int32), ends), shape=(size, size))
+            flows = scipy.sparse.csr_array((amounts.astype(np.int32), ends), shape=(size, size))
             for sink in self.sinks:
-                flow = maximum_flow(flows, source, sink).flow
+                flow = scipy.sparse.csgraph.maximum_flow(flows, source, sink).flow
                 residual = flows - flow
                 residual.data = (residual.data > 0).astype(np.int32)
                 residual.eliminate_zeros()
                 side = np.zeros(size, dtype=np.bool_)
-                side[breadth_first_order(residual, source, return_predecessors=False)] = True
+                side[
+                    scipy.sparse.csgraph.breadth_first_order(residual, source, return_predecessors=False)
+                ] = True
                 side = side[:source]
                 needed = float(rooted[side[self._root]].sum())
                 if needed - float(carried[side[near] & ~side[far]].sum()) > _BROKEN * rate:
