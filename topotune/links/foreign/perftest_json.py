@@ -157,7 +157,7 @@ def _number(row: Value, *names: str) -> float | None:
     members = row.raw if isinstance(row.raw, dict) else {}
     for name in names:
         value = members.get(name)
-        if type(value) in (int, float) and value > 0 and is_a_figure(value):
+        if isinstance(value, int | float) and value is not True and value > 0 and is_a_figure(value):
             return float(value)
     return None
 
