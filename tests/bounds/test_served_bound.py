@@ -75,3 +75,9 @@ def test_optima_say_both_with_and_without():
     found = optima(networks.star([10] * 4), served=(graph, set(servers)))
     assert found.allreduce.algbw_bytes_per_s == pytest.approx(10 * 4 / 6)
     assert found.allreduce_served.algbw_bytes_per_s == pytest.approx(10)
+
+
+def test_a_server_on_the_vertex_of_a_rank_is_no_second_host():
+    graph, (server,) = with_servers([10, 10, 10], [20])
+    alone = served_bound(graph, {server})
+    assert served_bound(graph, {server, "h0"}) == alone

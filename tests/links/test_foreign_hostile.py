@@ -22,8 +22,8 @@ SCHEMA = jsonschema.Draft202012Validator(json_schema("measurement"))
 MAX_SECONDS = 5.0
 SCRAPS = (
     b"\x00", b"\xff\xfe", b"\xff", b"\x1b[31m", b"\t", b"  ", b"\r\n", b"# ", b"\n" * 5, b"N/A", b"-1",
-    b"nan", b"0", b"1e999", b"1e299", b"0.0", b"[1,0]<stdout>:", b"Rank 3 ", b'"', b"[", b"{",
-    b"99999999999999999999", b"D\\D",
+    b"nan", b"0", b"1e999", b"1e299", b"9e99", b"1e-320", b"0.0", b"[1,0]<stdout>:", b"Rank 3 ", b'"', b"[",
+    b"{", b"99999999999999999999", b"D\\D",
     "\u202e\U0001f600".encode(),
 )  # fmt: skip
 
@@ -140,3 +140,21 @@ def test_a_file_that_is_not_there_is_no_benchmark_and_is_refused_by_name(tmp_pat
     assert benchmarks_among([missing]) == ()
     with pytest.raises(InputFileError, match="no such file"):
         read_measurement([missing])
+
+
+@pytest.mark.parametrize("number", ["1e-320", "9e299", "1e-101"])
+@pytest.mark.parametrize(
+    "output",
+    [
+        "# OSU MPI Latency Test v7.0\n# Size          Latency (us)\n8  {}\n16  1.5\n",
+        "RDMA_Write Latency Test\n#bytes #iterations t_typical[usec] t_avg[usec]\n2 9 {0} {0}\n4 9 2 2\n",
+        '{{"test_info": {{"test": "RDMA_Write_Latency_Test"}}, "results": ['
+        '{{"MsgSize": 2, "t_typical": {0}}},'
+        ' {{"MsgSize": 4, "t_typical": 2.5, "t_min": {0}, "t_max": {0}}}]}}',
+    ],
+)
+def test_a_figure_that_nothing_can_measure_is_left_out(tmp_path, output, number):
+    path = tmp_path / "out.txt"
+    path.write_text(output.format(number))
+    (figure,) = read_measurement([str(path)]).link_figures
+    assert figure.message_bytes > 2

@@ -9,15 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_graphs import boxes, connected_graphs, graph_of, renamed, star
 
-from topotune.bounds import Bound, graph_allreduce_bound
+from topotune.bounds import Bound, graph_allreduce_bound, graph_from_topology
 from topotune.errors import UsageError
 from topotune.schedule.catalog import build
 from topotune.schedule.model import REDUCE, Schedule
 from topotune.schedule.verify import verify
-from topotune.simulate.network import network_of_graph
+from topotune.simulate.contenders import contenders
+from topotune.simulate.network import network_of_graph, network_of_topology
 from topotune.simulate.rails import ring_per_rail
 from topotune.simulate.routed import predict_routed
-from topotune.simulate.routed_survey import farthest_s
+from topotune.simulate.routed_survey import curves, farthest_s
+from topotune.topology.model import Link, Source, Topology, Vertex
 
 ALPHA_S, RATE, GAMMA = 5e-6, 1_000_000_000, 1 / 4e9
 SIZES = (0, 1, 1000, 2**20, 2**26)
@@ -180,3 +182,26 @@ def test_other_names_and_numbers_change_nothing(case, seed):
     )
     again, _ = simulated((replace(graph, compute=tuple(compute)), algorithm, *costs), moved)
     assert again == pytest.approx(times, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside"),
+    [((None, None), (1e9, 1e9)), ((2e9, 2e9), (1e9, 5e8)), ((None, None), (5e8, 1e9))],
+    ids=["rates inside that nobody knows", "less comes back than goes out", "both"],
+)
+def test_a_topology_of_any_rates_has_a_forest(inside, outside):
+    vertices, links = [Vertex(id="switch", kind="switch")], []
+    for node in ("n0", "n1", "n2"):
+        gpu, nic = f"{node}/gpu0", f"{node}/nic0"
+        vertices += [Vertex(id=gpu, kind="gpu", node=node), Vertex(id=nic, kind="nic", node=node)]
+        for a, b, kind, rates in ((gpu, nic, "pcie", inside), (nic, "switch", "ethernet", outside)):
+            ways = ((a, b), (b, a))
+            links += [
+                Link(src=src, dst=dst, kind=kind, bandwidth_bytes_per_s=rate)
+                for (src, dst), rate in zip(ways, rates, strict=True)
+            ]
+    topology = Topology(source=Source(kind="import"), vertices=tuple(vertices), links=tuple(links))
+    network, graph = network_of_topology(topology), graph_from_topology(topology)
+    found = curves(network, list(contenders(network, graph, "forest")), [2**26])
+    bound = graph_allreduce_bound(graph)
+    assert all(one.time_s[0] >= bound.time_s(2**26) for one in found)

@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
 from topotune.bounds import graph_from_topology
 from topotune.bounds.graph import servers_of_graph
 from topotune.errors import UsageError
 from topotune.topology.catalog import load_profile
+from topotune.topology.model import Link, Pair, Source, Topology, Vertex
 from topotune.topology.profile_topology import machine_network
 from topotune.topology.servers import server_vertices, with_servers, without_servers
 from topotune.topology.what_if import without
@@ -48,3 +51,24 @@ def test_more_servers_get_other_names():
 def test_what_cannot_be_is_refused(nodes, servers, says):
     with pytest.raises(UsageError, match=says):
         with_servers(cluster(nodes), servers)
+
+
+def test_what_is_known_of_two_devices_of_a_server_goes_with_it():
+    found = with_servers(cluster(), 1)
+    pairs = (Pair(a="s0/nic0", b="s0/nic1", path="PHB"), Pair(a="n0/nic0", b="n0/nic1", path="PXB"))
+    again = without_servers(replace(found, pairs=pairs))
+    assert again.pairs == pairs[1:]
+
+
+def test_a_processor_of_no_node_is_no_server():
+    """It would take the switches with it, which are of no node either."""
+    links = tuple(
+        Link(src=a, dst=b, kind="ethernet", bandwidth_bytes_per_s=1e9)
+        for one in ("n0/gpu0", "n1/gpu0", "cpu")
+        for a, b in ((one, "switch"), ("switch", one))
+    )
+    gpus = (Vertex(id=f"{node}/gpu0", kind="gpu", node=node) for node in ("n0", "n1"))
+    vertices = (*gpus, Vertex(id="cpu", kind="cpu"), Vertex(id="switch", kind="switch"))
+    topology = Topology(source=Source(kind="probe"), vertices=vertices, links=links)
+    assert server_vertices(topology) == ()
+    assert without_servers(topology) is topology

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from topotune.bounds.cut import allgather_bound, tightest_split
-from topotune.bounds.cut_planes import allreduce_by_cuts
+from topotune.bounds.cut_planes import MAX_CELLS, allreduce_by_cuts
 from topotune.bounds.graph import Arc, CapacityGraph, graph_from_links
 from topotune.bounds.star import star_bound
 from topotune.bounds.symmetry import likeness
@@ -70,11 +70,12 @@ def allreduce_bound(model: LinkModel) -> Bound | NoBound:
     return graph_allreduce_bound(graph)
 
 
-def graph_allreduce_bound(graph: CapacityGraph) -> Bound | NoBound:
+def graph_allreduce_bound(graph: CapacityGraph, *, max_cells: int = MAX_CELLS) -> Bound | NoBound:
     """The bound of allreduce on a capacity graph: exact but where a large one has hardly two hosts alike.
 
     Args:
         graph: what the network carries.
+        max_cells: as of `allreduce_by_cuts`: how far to go where it takes long.
 
     Raises:
         ValueError: some ranks cannot reach others.
@@ -97,7 +98,7 @@ def graph_allreduce_bound(graph: CapacityGraph) -> Bound | NoBound:
     for switch in alike.unlike(set(graph.vertices) - graph.hosts):
         facts += together(graph, parts_around(graph, switch))
     best = max(facts, key=lambda fact: fact.s_per_byte)
-    found = allreduce_by_cuts(graph, alike)
+    found = allreduce_by_cuts(graph, alike, max_cells=max_cells)
     if found is None:
         return best
     s_per_byte = 1.0 / found.algbw_bytes_per_s

@@ -9,7 +9,8 @@ On the way each solution is a bound: with fewer conditions the rate is never too
 
 Vertices without ranks that add and copy may be roots as well, and need not hand on what they take in. But
 each way on from one of them leads to another host: of a byte that enters it no more copies leave than there
-are hosts beside the root; and likewise of what it adds.
+are hosts beside the root, which are all of them where the root is another such vertex; and likewise of what
+it adds.
 
 Where exchanges of vertices leave the graph as it is, the mean of a solution's images is a solution as good,
 so one variable serves all hosts that are alike, and all links that are; and one host of each kind is asked.
@@ -32,6 +33,9 @@ from topotune.bounds.symmetry import Likeness
 MAX_ROUNDS: Final = 60
 MAX_WORK: Final = 40_000
 """Hosts that are unlike times links: beyond, it all takes longer than seconds."""
+
+MAX_CELLS: Final = 25_000_000
+"""Sets times columns of all programmes that are solved: as many took 10 to 20 s on a core, 2026-11."""
 
 MAX_KINDS: Final = 2_000
 """Links that are unlike: rows are as long as twice that."""
@@ -59,7 +63,12 @@ class CutPlanes:
 
 
 def allreduce_by_cuts(
-    graph: CapacityGraph, alike: Likeness, *, adding: Set[str] = frozenset(), max_rounds: int = MAX_ROUNDS
+    graph: CapacityGraph,
+    alike: Likeness,
+    *,
+    adding: Set[str] = frozenset(),
+    max_rounds: int = MAX_ROUNDS,
+    max_cells: int = MAX_CELLS,
 ) -> CutPlanes | None:
     """The optimum of allreduce by adding cuts, or a bound of it where that takes too many.
 
@@ -68,6 +77,7 @@ def allreduce_by_cuts(
         alike: what is so in it, with the same vertices marked as are ``adding``.
         adding: vertices without ranks that add and copy.
         max_rounds: solutions that are looked at.
+        max_cells: sets times columns of all programmes that are solved, but for the first, which always is.
 
     Returns:
         None where the graph is too large, or the solver finds nothing.
@@ -78,7 +88,11 @@ def allreduce_by_cuts(
         return None
     programme = _Programme(graph, alike, adding)
     algbw: float | None = None
-    for _ in range(max_rounds):
+    left = max_cells
+    for number in range(max_rounds):
+        left -= programme.num_cells
+        if left < 0 and number > 0:
+            break
         solved = programme.solve()
         if solved is None:
             break
@@ -114,24 +128,36 @@ class _Programme:
             self._capacity[link_kinds[alike.arcs[arc]]] = capacity / self._scale
         self._balance = self._balanced(graph, alike.vertices, adding)
         self._rows: dict[bytes, FloatArray] = {}
+        of_helpers = np.zeros(self._num_columns)
+        for helper in adding:
+            of_helpers[kinds[alike.vertices[helper]]] += 1
         for helper in alike.unlike(adding):
             for part in (0, 1):
-                self._add_fan(self._vertices[helper], kinds[helper], part, len(graph.hosts))
+                self._add_fan(self._vertices[helper], kinds[helper], part, len(graph.hosts), of_helpers)
         for vertex in self.sinks:
             alone = np.arange(len(self._vertices)) == vertex
             for part in (0, 1):
                 self._add(alone, part)
                 self._add(~alone, part)
 
-    def _add_fan(self, vertex: int, kind: int, part: int, num_hosts: int) -> None:
-        """What may leave a vertex that copies (part 0), or enter one that adds (part 1)."""
-        row = np.zeros(self._num_columns)
+    def _add_fan(self, vertex: int, kind: int, part: int, num_hosts: int, of_helpers: FloatArray) -> None:
+        """What may leave a vertex that copies (part 0), or enter one that adds (part 1).
+
+        A byte that it roots is copied to all hosts, one that enters it to all but the root if that is a host;
+        so what others like it root may leave once more.
+        """
+        row = -of_helpers
         near, far = (self._tail, self._head) if part == 0 else (self._head, self._tail)
         many = np.bincount(self._link_kind[near == vertex], minlength=self._num_links)
         one = np.bincount(self._link_kind[far == vertex], minlength=self._num_links)
         row[self._of_part(part)] = many - (num_hosts - 1) * one
-        row[kind] = -num_hosts
+        row[kind] -= num_hosts - 1
         self._rows[row.tobytes()] = row
+
+    @property
+    def num_cells(self) -> int:
+        """Sets times columns, as it stands."""
+        return len(self._rows) * self._num_columns
 
     @property
     def _num_columns(self) -> int:

@@ -120,6 +120,16 @@ def graph_from_links(model: LinkModel) -> CapacityGraph | None:
     )
 
 
+def is_balanced(graph: CapacityGraph) -> bool:
+    """Whether as much enters every switch as leaves it, as a forest needs it."""
+    net = dict.fromkeys(set(graph.vertices) - graph.hosts, 0)
+    for arc, capacity in graph.capacities.items():
+        for end, change in zip(arc, (-capacity, capacity), strict=True):
+            if end in net:
+                net[end] += change
+    return not any(net.values())
+
+
 def with_equal_ways(graph: CapacityGraph) -> CapacityGraph:
     """The same with as much one way as the other between any two vertices: the lesser of both.
 

@@ -3,8 +3,8 @@
 Theory. A host then sends each byte once and receives each sum once, where it would do so almost twice:
 among k hosts on one such switch the message takes M / B instead of 2(k-1)/k M / B. In general a cut must
 still let the message through once in each direction, and parts of the network that meet at a switch which
-does not add move as much as before. What is left is the linear programme of `allreduce_lp` without the
-balance of flows at switches that add.
+does not add move as much as before. What is left is the linear programme of `cut_planes`, in which switches
+that add may be roots, and need not hand on what they take in.
 
 Source: the linear programme's own relaxation; Graham et al., "Scalable hierarchical aggregation protocol
 (SHArP)", COM-HPC 2016, for what such switches do.

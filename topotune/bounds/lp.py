@@ -16,7 +16,7 @@ unequal shares follow BytePS (Jiang et al., OSDI 2020), whose star is the case o
 """
 
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,14 +53,11 @@ class AllreduceOptimum:
         return message_bytes / self.algbw_bytes_per_s
 
 
-def allreduce_lp(
-    graph: CapacityGraph, *, reducing: Set[str] = frozenset(), spread: bool = False
-) -> AllreduceOptimum:
+def allreduce_lp(graph: CapacityGraph, *, spread: bool = False) -> AllreduceOptimum:
     """The optimum of allreduce by linear programming.
 
     Args:
         graph: ranks on at least two vertices.
-        reducing: switches that add and copy by themselves (NVLS, SHARP).
         spread: among the shares that give the optimum (but for a thousandth) take those whose largest is
             smallest, and little traffic: trees then stay low. Costs a second linear programme.
 
@@ -86,7 +83,7 @@ def allreduce_lp(
         at_most.add(
             {num_hosts + link: 1.0, num_hosts + num_links + link: 1.0}, graph.capacities[links[link]] / scale
         )
-    switches = [vertex for vertex in graph.vertices if vertex not in host_index and vertex not in reducing]
+    switches = [vertex for vertex in graph.vertices if vertex not in host_index]
     for part in (0, 1):
         capacity_column = num_hosts + part * num_links
         ends = [(src, dst) if part == 0 else (dst, src) for src, dst in links]

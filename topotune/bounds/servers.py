@@ -61,12 +61,13 @@ def served_bound(
 
     Args:
         graph: what the network carries.
-        servers: vertices of it without ranks that add, and hand out what they added.
+        servers: vertices of it that add, and hand out what they added; those that hold ranks do so anyway.
         reducing: switches that do so as well.
 
     Raises:
         ValueError: some ranks cannot reach others.
     """
+    servers = frozenset(servers) - graph.hosts
     center = star_center(graph, servers)
     found = in_network_bound(graph, servers | reducing)
     if isinstance(found, NoBound) or center is None or center in reducing:

@@ -7,7 +7,8 @@ from itertools import combinations, permutations, product
 from typing import Final
 
 from topotune.bounds.allreduce_forest import allreduce_forest, forest_params
-from topotune.bounds.graph import CapacityGraph
+from topotune.bounds.cut import tightest_split
+from topotune.bounds.graph import CapacityGraph, is_balanced, with_equal_ways
 from topotune.bounds.servers import dedicated_shares, server_params
 from topotune.errors import UsageError, WrongResultError
 from topotune.links.placement import Partition, nest, partition_by
@@ -25,7 +26,7 @@ from topotune.simulate.network import Network
 from topotune.simulate.patterns import patterns
 from topotune.simulate.rails import ring_per_rail
 from topotune.simulate.routed import Flow, forest_ways
-from topotune.simulate.routes import Ways
+from topotune.simulate.routes import Ways, is_way_of
 from topotune.simulate.steps import Step, steps_of
 
 TREE_PIECES: Final = (1, 4, 16, 64)
@@ -119,7 +120,7 @@ def contenders(
     if graph is not None and (
         algorithm == "forest" or (algorithm is None and len(graph.hosts) <= MAX_FOREST_HOSTS)
     ):
-        for contender in _forests(graph):
+        for contender in _forests(network, graph):
             found = True
             yield contender
     if network.servers and algorithm in (None, "dedicated_servers"):
@@ -259,9 +260,14 @@ def _dedicated(
         )
 
 
-def _forests(graph: CapacityGraph) -> Iterator[Contender]:
+def _forests(network: Network, graph: CapacityGraph) -> Iterator[Contender]:
+    if not is_balanced(graph):
+        graph = with_equal_ways(graph)
+        if tightest_split(graph)[0] == 0:
+            return
     found = allreduce_forest(graph)
-    ways = forest_ways(found)
+    # Where links of unknown rate make several vertices one in the graph, its ways are none of the network.
+    ways = {flow: way for flow, way in forest_ways(found).items() if is_way_of(network, *flow[1:], way)}
     for pieces in FOREST_PIECES:
         params: Params = {**forest_params(found), "pieces": pieces}
         schedule = build("forest", params, len(graph.compute))

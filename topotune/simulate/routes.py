@@ -79,6 +79,15 @@ def shortest_routes(network: Network, src: IntArray, dst: IntArray) -> Routes:
     return found.chosen(pair_of_row)
 
 
+def is_way_of(network: Network, src: int, dst: int, ways: Ways) -> bool:
+    """Whether all of them lead from one rank to the other over links that there are."""
+    begin, end = (network.vertices[network.vertex_of_rank[rank]] for rank in (src, dst))
+    return all(
+        (way[0], way[-1]) == (begin, end) and all(arc in network.link_of_arc for arc in pairwise(way))
+        for way, _ in ways
+    )
+
+
 def given_routes(network: Network, src: Sequence[int], dst: Sequence[int], ways: Sequence[Ways]) -> Routes:
     """Ways that are laid down for each pair, as a forest lays them down.
 

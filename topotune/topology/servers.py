@@ -26,8 +26,9 @@ def server_vertices(topology: Topology) -> tuple[str, ...]:
     }
     found: dict[str, str] = {}
     for vertex in topology.vertices:
-        if vertex.kind == "cpu" and vertex.node in joined and vertex.node not in with_ranks:
-            found.setdefault(str(vertex.node), vertex.id)
+        node = vertex.node
+        if vertex.kind == "cpu" and node is not None and node in joined and node not in with_ranks:
+            found.setdefault(node, vertex.id)
     return tuple(found.values())
 
 
@@ -40,6 +41,9 @@ def without_servers(topology: Topology) -> Topology:
     return replace(
         topology,
         vertices=tuple(vertex for vertex in topology.vertices if vertex.node not in gone),
+        pairs=tuple(
+            pair for pair in topology.pairs if node_of[pair.a] not in gone and node_of[pair.b] not in gone
+        ),
         links=tuple(
             link for link in topology.links if node_of[link.src] not in gone and node_of[link.dst] not in gone
         ),

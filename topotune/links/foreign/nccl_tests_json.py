@@ -17,6 +17,7 @@ from topotune.links.foreign.reading import (
     FigureReader,
     FigureReading,
     figure_of,
+    is_a_figure,
     json_from,
 )
 from topotune.probe.faults import Faults
@@ -186,7 +187,7 @@ def _number(value: Value) -> Figure | None:
     raw: Any = value.raw
     if isinstance(raw, str):
         return figure_of(raw.strip()[:40])
-    if type(raw) not in (int, float) or not 0 <= raw < 1e18:
+    if type(raw) not in (int, float) or not is_a_figure(raw):
         return None
     return Figure(float(raw), max(5e-3, 1e-4 * float(raw)) if raw else 5e-3)
 

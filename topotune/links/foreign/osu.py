@@ -251,6 +251,8 @@ def _rows(text: str, source: str, faults: Faults) -> Iterator[tuple[_Test, _Valu
 
 def _ranks_of_command(line: str) -> int | None:
     """How many ranks a launcher was told to start: ``mpirun -np 8 …``, ``srun --ntasks=8 …``."""
+    if " : " in line:  # several programs, each with a number of its own
+        return None
     words = iter(line.split())
     if not any(word.rpartition("/")[2] in _LAUNCHERS for word in words):
         return None

@@ -14,7 +14,7 @@ from topotune.documents import Value, parse_json
 from topotune.errors import InputFileError
 from topotune.links.figures import LinkFigure
 from topotune.links.foreign.perftest import SETTINGS, UNITS, Test
-from topotune.links.foreign.reading import MAX_FIGURES, FigureReader, FigureReading
+from topotune.links.foreign.reading import MAX_FIGURES, FigureReader, FigureReading, is_a_figure
 from topotune.probe.faults import Faults, shown
 
 _MAX_BYTES: Final = 16 * 2**20
@@ -157,7 +157,7 @@ def _number(row: Value, *names: str) -> float | None:
     members = row.raw if isinstance(row.raw, dict) else {}
     for name in names:
         value = members.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e18:
+        if isinstance(value, int | float) and value is not True and value > 0 and is_a_figure(value):
             return float(value)
     return None
 

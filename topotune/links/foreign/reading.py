@@ -82,13 +82,18 @@ class Figure:
         return Figure(self.value * factor, self.error * factor)
 
 
+def is_a_figure(value: float) -> bool:
+    """Whether a tool can have measured it: of others, bytes and seconds would be 0 or infinite."""
+    return value == 0 or 1e-100 < value < 1e100
+
+
 def figure_of(text: str) -> Figure | None:
-    """``12.34``, ``1.2e+05``, ``99`` → the number; None for anything else, ``N/A`` and ``nan`` included."""
+    """``12.34``, ``1.2e+05``, ``99`` → the number; None for anything else, ``N/A`` and ``1e300`` included."""
     if _NUMBER.fullmatch(text) is None:
         return None
     mantissa, _, exponent = text.lower().partition("e")
     value = float(text)
-    if not value < 1e300:
+    if not is_a_figure(value):
         return None
     decimals = len(mantissa.partition(".")[2])
     return Figure(value, float(f"5e{int(exponent or 0) - decimals - 1}"))
