@@ -80,7 +80,7 @@ def algorithms(choice):
 
 @pytest.mark.parametrize(
     "dies_at",
-    [3, 25, 60, 100, *(pytest.param(one, marks=pytest.mark.slow) for one in (1, 7, 12, 45, 80, 115))],
+    [3, 25, 60, 100, *(pytest.param(one, marks=pytest.mark.slow) for one in (1, 7, 12, 45, 80, 104))],
 )
 def test_killed_anywhere_a_run_ends_as_if_it_had_not_been(tmp_path, dies_at):
     path = tmp_path / "plan.journal.jsonl"
