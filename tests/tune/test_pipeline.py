@@ -189,6 +189,13 @@ def test_the_budget_that_is_named_for_a_size_that_was_not_searched_reaches_it():
     assert not any(": not searched" in warning for warning in choice.warnings)
 
 
+def test_a_single_size_of_long_calls_is_confirmed_although_smaller_ones_are_sent_too():
+    slower = factors({FAST: 1.8, TREE: 1.3})
+    bench = FakeBench(lambda candidate, size: 330 * slower(candidate, size) * size / (1 << 23), noise=0.02)
+    choice = choose(bench, [FAST, TREE], budget_s=540.0, sizes=(1 << 23,))
+    assert chosen_at(choice.rows, 1 << 23).algorithm == FAST.algorithm
+
+
 def test_one_call_that_got_no_core_in_time_does_not_take_its_size_from_the_search():
     true_s, late = factors({FAST: 3.0}), iter([0.0, 1.0])
     bench = FakeBench(lambda candidate, size: true_s(candidate, size) + next(late, 0.0), noise=0.0)

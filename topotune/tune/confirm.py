@@ -403,7 +403,14 @@ def _with_rounds(
 
 
 def interpolated(default_s: Mapping[int, float], message_bytes: int) -> float:
-    """The default's time at any size, from the measured sizes, linear in log-log and flat beyond the ends."""
+    """The default's time at any size, from the measured sizes, linear in log-log.
+
+    Beyond the largest it is flat; below the smallest it falls with the root of the size, halfway between what
+    only bandwidth bounds and what only latency does.
+    """
     sizes = sorted(default_s)
     times = [math.log(default_s[size]) for size in sizes]
-    return math.exp(float(np.interp(math.log(message_bytes), [math.log(size) for size in sizes], times)))
+    below = min(0.0, math.log(message_bytes / sizes[0]) / 2)
+    return math.exp(
+        below + float(np.interp(math.log(message_bytes), [math.log(size) for size in sizes], times))
+    )
