@@ -15,7 +15,7 @@ from topotune.tune.journal import read_journal
 
 pytestmark = pytest.mark.gloo
 
-PAYLOAD = {"budget_s": 6.0, "sizes": [1024, 65536], "seed": 1}
+PAYLOAD = {"budget_s": 9.0, "sizes": [1024, 65536], "seed": 1}
 
 
 def tune_rank(rank, num_ranks, store, payload, dies):
