@@ -152,7 +152,7 @@ def test_a_warning_says_how_far_a_row_reaches_into_sizes_that_were_not_searched(
     choice = choose(FakeBench(true_s), [FAST], budget_s=10.0, sizes=sizes, predicted_s=true_s)
     (warning,) = (one for one in choice.warnings if ": not searched" in one)
     reaches = "what was confirmed at 4 KiB is taken over at 256 KiB and the default stays at 16 MiB, 256 MiB"
-    assert f": not searched: {reaches}; --budget" in warning
+    assert f": not searched: {reaches}; try --budget" in warning
 
 
 @pytest.mark.parametrize("budget_s", [0.05, 1.0, 3.0, 10.0, 60.0])
@@ -180,9 +180,7 @@ def test_a_size_whose_default_takes_over_a_hundredth_of_the_budget_is_not_search
 def test_the_budget_that_is_named_for_a_size_that_was_not_searched_reaches_it():
     sizes = (1024, 1 << 26)
     left_out = choose(FakeBench(factors({FAST: 3.0})), [FAST], budget_s=2.0, sizes=sizes).warnings
-    (minutes,) = (
-        found[1] for warning in left_out if (found := re.search(r"--budget (\d+)m reaches", warning))
-    )
+    (minutes,) = (found[1] for warning in left_out if (found := re.search(r"try --budget (\d+)m", warning)))
     bench = FakeBench(factors({FAST: 3.0}))
     choice = choose(bench, [FAST], budget_s=60.0 * int(minutes), sizes=sizes)
     assert chosen_at(choice.rows, 1 << 26).algorithm == FAST.algorithm

@@ -140,7 +140,7 @@ class _Run:
     phase: Phase = "pilot"
     measuring: Measuring | None = None
     unsearched: tuple[int, str, float] | None = None
-    """The first size that was not searched, why not, and with what budget it may be, seconds."""
+    """The first size that was not searched, why not, and with what budget it may well be, seconds."""
     untimed: frozenset[int] = frozenset()
     """Sizes at which there was no time to try candidates beside a backward."""
 
@@ -252,7 +252,7 @@ def choose_rows(
         run.warnings.append(
             f"from {format_bytes(size)} on {why} the budget of {format_seconds(options.budget_s)}: not "
             f"searched{_what_runs_at(rows, [one for one in options.sizes if one >= size])}; "
-            f"--budget {math.ceil(enough_s / 60)}m reaches {format_bytes(size)}"
+            f"try --budget {math.ceil(enough_s / 60)}m"
         )
     if sampling.dropped > _UNSTABLE * (sampling.taken + sampling.dropped):
         share = sampling.dropped / (sampling.taken + sampling.dropped)

@@ -6,6 +6,7 @@ prove the unit. Times are half a round trip of writes and sends, and the whole o
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -115,6 +116,11 @@ def read(text: str, source: str) -> FigureReading:
             + ("; ".join(faults.warnings()) or "its table is empty"),
             hint="give the whole output, from its title (RDMA_Write BW Test) on",
         )
+    return between_two_nodes(figures, facts, faults)
+
+
+def between_two_nodes(figures: Sequence[LinkFigure], facts: dict[str, str], faults: Faults) -> FigureReading:
+    """What a test of perftest has found out: it runs on two machines, a process each."""
     return FigureReading(
         num_ranks=2,
         node_of_rank=(0, 1),

@@ -13,7 +13,7 @@ from typing import Final
 from topotune.documents import Value, parse_json
 from topotune.errors import InputFileError
 from topotune.links.figures import LinkFigure
-from topotune.links.foreign.perftest import SETTINGS, UNITS, Test
+from topotune.links.foreign.perftest import SETTINGS, UNITS, Test, between_two_nodes
 from topotune.links.foreign.reading import MAX_FIGURES, FigureReader, FigureReading, is_a_figure
 from topotune.probe.faults import Faults, shown
 
@@ -65,14 +65,7 @@ def read(text: str, source: str) -> FigureReading:
             + ("; ".join(faults.warnings()) or "none at all"),
             hint="ib_write_bw --report_gbits --out_json --out_json_file=FILE writes one",
         )
-    return FigureReading(
-        num_ranks=2,
-        node_of_rank=(0, 1),
-        node_names=("local", "remote"),
-        link_figures=tuple(figures),
-        facts=facts,
-        warnings=faults.warnings(),
-    )
+    return between_two_nodes(figures, facts, faults)
 
 
 def _documents(text: str, source: str) -> list[Value]:
