@@ -11,6 +11,7 @@ from topotune.tune.regret import (
     Known,
     expected_improvement,
     expected_regret,
+    grown,
     prediction_error,
     size_weights,
 )
@@ -52,6 +53,27 @@ def test_predictions_that_proved_right_leave_little_to_expect_of_slow_candidates
     assert regret(0.2, [0.0, 0.02, -0.02, 0.01]) < 1e-6 < regret(0.2, [])
     assert regret(0.2, [-1.0, -1.02, -0.98]) > 0.1, "all were faster than predicted"
     assert regret(math.inf, []) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_an_error_that_may_be_of_each_message_or_of_each_byte_stands_between_both_at_a_larger_size():
+    # Predicted 10 ms, took 12 ms; where 100 ms are predicted: 102 ms, or 120 ms.
+    found = grown(Known(log_ratio=math.log(1.2), error=0.0), 10e-3, 100e-3)
+    low, high = found.log_ratio - found.error, found.log_ratio + found.error
+    assert (math.exp(low), math.exp(high)) == pytest.approx((1.02, 1.2))
+
+
+def test_most_of_a_large_error_at_a_small_size_comes_with_each_message():
+    # Predicted 10 ms, took 80 ms; where 1 s is predicted: 1.07 s, or a third more for the bytes.
+    found = grown(Known(log_ratio=math.log(8.0), error=0.0), 10e-3, 1.0)
+    assert math.exp(found.log_ratio - found.error) == pytest.approx(1.07)
+    assert math.exp(found.log_ratio + found.error) == pytest.approx(1.35 + 0.07, abs=0.01)
+
+
+def test_an_error_carries_over_as_it_is_where_there_is_none_or_no_growth():
+    right = Known(log_ratio=0.0, error=0.1)
+    assert grown(right, 10e-3, 100e-3) == right
+    wrong = Known(log_ratio=-0.5, error=0.1)
+    assert grown(wrong, 10e-3, 5e-3) == wrong, "nothing says how a time falls that should not"
 
 
 def searches_of(table, sizes, **options):

@@ -36,12 +36,12 @@ def test_the_best_predicted_of_each_algorithm_come_first_and_all_are_asked_once(
     assert sorted(asked, key=order.index) == order
 
 
-def search_at(size, predicted_ms, scatter=0.05):
+def search_at(size, predicted_ms, scatter=0.05, default_s=None):
     """Of candidates whose predicted times are given, where the default's is 10 ms."""
     return SizeSearch(
         message_bytes=size,
         candidates=tuple(sorted(predicted_ms, key=predicted_ms.get)),
-        default_s=default_time(size),
+        default_s=default_s or default_time(size),
         seed=0,
         scatter=scatter,
         predicted_s=lambda one: 1e-3 * predicted_ms.get(one, 10.0),
@@ -56,6 +56,18 @@ def test_what_was_found_at_one_size_decides_what_is_tried_first_at_the_next():
     run(first, bench)
     second.neighbours = [first]
     assert [candidate for candidate, _ in second.ask(2)] == [SLOW, FAST]
+
+
+def test_what_a_message_costs_rules_out_no_candidate_where_it_is_large():
+    # TREE is predicted best at both sizes, but for 80 ms a call that the model has left out.
+    small = search_at(1 << 16, {TREE: 8.0, FAST: 9.0, SLOW: 9.5})
+    large = search_at(1 << 23, {TREE: 5.0, FAST: 8.0, SLOW: 9.0}, default_s=128 * default_time(1 << 16))
+    default_s = small.default_s
+    truth = {TREE: 8 * default_s, FAST: 0.95 * default_s, SLOW: 1.05 * default_s}
+    run(small, FakeBench(lambda one, _: truth.get(one, default_s), noise=0.02))
+    assert small.standings()[-1].candidate == TREE
+    large.neighbours = [small]
+    assert large.ask(1)[0][0] == TREE
 
 
 def test_candidates_that_are_ruled_out_elsewhere_are_not_tried_again():

@@ -3,7 +3,7 @@
 Theory of operation. A choice that is made now loses, in expectation, what better candidates would have gained
 if they were known. For a candidate that was timed, the difference to the best so far is known up to its
 standard error; for one that was not, the prediction stands in, shifted and blurred by how wrong predictions
-of tried candidates of this size have been. Of each, the expected improvement is
+of tried candidates have been. Of each, the expected improvement is
 E max(0, N(mean, sd^2)) = mean Phi(z) + sd phi(z) with z = mean / sd (Mockus 1975; Jones, Schonlau and Welch
 1998), and their sum is no less than the expected improvement of the best of them, so that "at most" holds.
 
@@ -37,6 +37,9 @@ _LEAST_WEIGHT: Final = 0.05
 _CURVE_ERROR: Final = 0.05
 """How much further a prediction may be wrong at twice or half the size, in log-time: a candidate's error goes
 with its algorithm, and changes slowly."""
+
+_BYTES_WRONG: Final = 0.3
+"""How far a prediction may be wrong in what it says of bytes, in log-time; the rest comes with messages."""
 
 _ENOUGH_SEEN: Final = 8
 """Predictions of other candidates from which the error of one is told."""
@@ -158,6 +161,26 @@ def put_right(
         )
         for candidate in candidates
     ]
+
+
+def grown(wrong: Known, small_s: float, large_s: float) -> Known:
+    """How wrong a prediction is thought to be at a larger size than that where it was found to be wrong.
+
+    What was left out may come with every message: then it adds the same seconds to a larger size, where they
+    are soon nothing. Or it comes with every byte, as far as that may be wrong: then it stretches all times
+    alike. Halfway between, each as likely as the other.
+
+    Args:
+        wrong: log(measured / predicted) at the smaller size, and its error.
+        small_s: what was predicted there, seconds.
+        large_s: what is predicted at the larger size.
+    """
+    if large_s <= small_s:
+        return wrong
+    stretch = max(-_BYTES_WRONG, min(_BYTES_WRONG, wrong.log_ratio))
+    added = math.log1p(math.expm1(wrong.log_ratio) * small_s / large_s)
+    both = math.log(math.exp(stretch) + (math.exp(wrong.log_ratio) - math.exp(stretch)) * small_s / large_s)
+    return Known(log_ratio=(added + both) / 2, error=math.hypot(wrong.error, (both - added) / 2))
 
 
 def size_weights(

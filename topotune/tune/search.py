@@ -3,8 +3,9 @@
 Theory of operation. Where nothing is known yet, the best-predicted variant of every algorithm is tried first,
 in predicted order. From then on those are that are expected to improve the choice most: a candidate's
 prediction, put right by how wrong it was for the same candidate at the nearest size where that was tried, or
-else for others; what is wrong in a prediction goes with the algorithm and changes slowly with the size. So
-what one size has found out spares the others most of it. New candidates run in heats of a few, interleaved
+else for others; what is wrong in a prediction goes with the algorithm and changes slowly with the size, but
+seconds that were left out of a small message's time may be all that is left out of a large one's. So what one
+size has found out spares the others most of it. New candidates run in heats of a few, interleaved
 with the default, in rungs: two rounds, then more for those that are not hopeless (behind the best so far even
 by their fastest call, as far as the default's own calls scatter), then more for those that are not clearly
 slower by their intervals. Those still in contention play off until they separate, as soon as that is worth
@@ -39,6 +40,7 @@ from topotune.tune.regret import (
     Ending,
     Known,
     expected_regret,
+    grown,
     improvement,
     put_right,
 )
@@ -250,12 +252,26 @@ class SizeSearch:
         Its prediction, put right by how wrong that was at the nearest size where the candidate was tried, or
         else by how wrong the others' were.
         """
-        near = [(self._doublings_to(search), search.residuals()) for search in self.neighbours]
+        near = [(self._doublings_to(search), self._carried_here(search)) for search in self.neighbours]
         found = put_right(self._untried, [(0.0, self.residuals()), *near])
         return [
             Known(log_ratio=self._predicted_log_ratio(one) + wrong.log_ratio, error=wrong.error)
             for one, wrong in zip(self._untried, found, strict=True)
         ]
+
+    def _carried_here(self, other: "SizeSearch") -> dict[Candidate, Known]:
+        """How wrong predictions are here, as far as another size tells."""
+        residuals = other.residuals()
+        if other.message_bytes >= self.message_bytes:
+            return residuals
+        return {
+            one: grown(wrong, other.expected_s(one), self.expected_s(one)) for one, wrong in residuals.items()
+        }
+
+    def expected_s(self, candidate: Candidate) -> float:
+        """A candidate's time, by what the default took and by the predicted ratio, or like the default's."""
+        ratio = math.exp(self._predicted_log_ratio(candidate))
+        return self.default_s * (ratio if math.isfinite(ratio) else 1.0)
 
     def _doublings_to(self, other: "SizeSearch") -> float:
         return abs(math.log2(other.message_bytes / self.message_bytes))
