@@ -27,7 +27,10 @@ def main() -> None:
     parser.add_argument("one", type=Path)
     parser.add_argument("other", type=Path)
     options = parser.parse_args()
-    one, other = (load_plan(path) for path in (options.one, options.other))
+    one, other = plans = tuple(load_plan(path) for path in (options.one, options.other))
+    for path, plan in zip((options.one, options.other), plans, strict=True):
+        if not plan.groups[0].allreduce:
+            sys.exit(f"{path} has no table for allreduce")
     verdicts = []
     for size in measured_sizes(one, other):
         rows = tuple(find_row(plan.groups[0].allreduce or (), size) for plan in (one, other))

@@ -236,6 +236,11 @@ def test_a_searched_size_further_out_ends_the_range_where_the_gain_was_not_seen_
     assert rows[3].evidence.extrapolated
 
 
+def test_a_size_that_the_search_had_no_time_for_says_nothing():
+    seen = {2 * LAST: [], 4 * LAST: [standing(1.5, 4 * LAST)]}
+    assert ends(table(standings=seen)) == ends(table())
+
+
 def test_a_table_without_a_departing_row_stays_as_it_is():
     rows = rows_of((), (4 * K, LAST))
     assert with_inherited(rows, (), {}, predicted_s=predicted_s, min_gain=MIN_GAIN, limit=UNBOUNDED) == rows

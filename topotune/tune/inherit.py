@@ -58,7 +58,7 @@ def with_inherited(
     Args:
         rows: the table as it was confirmed.
         confirmations: what it was decided by, passed or not.
-        standings: of each searched size.
+        standings: of each searched size; empty where no candidate was timed.
         predicted_s: the simulator's time of a candidate, or of the default, at a size.
         min_gain: the margin of confirmation.
         asked_bytes: sizes that the run was asked for, searched or not.
@@ -218,8 +218,8 @@ def _error(one: Confirmation) -> float:
 
 
 def _is_faster(ranked: Sequence[Standing] | None, candidate: Candidate, min_gain: float) -> bool:
-    """Whether the search saw the gain at its size; nothing is said of sizes that were not searched."""
-    if ranked is None:
+    """Whether the search saw the gain at its size; nothing is said of sizes where it timed no candidate."""
+    if not ranked:
         return True
     return any(one.candidate == candidate and one.comparison.ratio > 1 + min_gain for one in ranked)
 
