@@ -9,8 +9,12 @@ A rank that suspects a kind of call votes for a trial (`Ballot`). Only if all ra
 that comes last to a call sees no waiting in it, so what all ranks see is no straggler. In the trial the plan
 and the default take turns. If the default is faster, all ranks use it for that kind of call from one and the
 same call on, for the rest of the job; if calls have become slower, but by either, the plan stays; and rank 0
-of the group warns, once for either. If only the waiting has grown, nothing is said but in the record. What is
-usual is then learnt anew, and the next trial of that kind must wait twice as long.
+of the group warns, once for either and each collective. If only the waiting has grown, nothing is said but in
+the record. What is usual is then learnt anew, and the next trial of that kind must wait twice as long.
+
+All planned collectives of a group are watched and counted together, in the one order that they have on all
+ranks. What `Ballot` asks of a counted call holds for each of them: a reduce-scatter and an all-gather, too,
+end on no rank before all have begun, since each rank's result has something of every other's in it.
 
 A call's price is that of two clock readings and of keeping a number (`python benchmarks/dispatch.py`).
 """
@@ -33,7 +37,7 @@ from topotune.train.trial import RankTimes, Verdict, judge, order_of_trial
 from topotune.units import format_bytes, format_seconds
 
 Kind = tuple[str, int, Hashable]
-"""(collective, bytes of the message, dtype)."""
+"""(collective, bytes of the message by which the plan chooses, dtype)."""
 
 MAX_KINDS: Final = 256
 """Kinds of calls that are watched in a group; further ones run by the plan, unwatched."""
@@ -273,7 +277,7 @@ class Drift:
         self._proposed: KindOfCall | None = None
         self._trial: _Trial | None = None
         self._fallen: set[Kind] = set()
-        self._warned: set[str] = set()
+        self._warned: set[tuple[str, str]] = set()
 
     def has_fallen(self, kind: Kind) -> bool:
         """Whether the default has taken this kind of call over, as far as calls have run; from any thread."""
@@ -389,8 +393,9 @@ class Drift:
         self.events.append(DriftEvent(at_s=time.monotonic() - self.began_s, text=text, verdict=verdict))
         if self._rank == 0:
             RECORD.write()
-            if verdict.finding in ("worse", "slower") and verdict.finding not in self._warned:
-                self._warned.add(verdict.finding)
+            warning = (known.kind[0], verdict.finding)
+            if verdict.finding in ("worse", "slower") and warning not in self._warned:
+                self._warned.add(warning)
                 warn(f"topotune: {text}")
 
     def _new_kind(self, kind: Kind, algorithm: str) -> KindOfCall:

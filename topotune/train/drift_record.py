@@ -109,10 +109,13 @@ def watching() -> bool:
 
 
 def warn(text: str) -> None:
-    """Warn from any thread: where the job has made warnings errors, it must fail no collective."""
+    """Warn from any thread; it must fail no collective, on this rank alone.
+
+    The job may have made warnings errors, or show them in a way of its own that fails.
+    """
     try:
         warnings.warn(text, stacklevel=3)
-    except Warning:
+    except Exception:
         _LOG.warning(text)
 
 

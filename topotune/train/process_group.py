@@ -37,7 +37,7 @@ from torch._C._distributed_c10d import (
 
 from topotune.errors import UsageError
 from topotune.plan import find_group
-from topotune.plan.model import Collective
+from topotune.plan.model import COLLECTIVES, Collective
 from topotune.train.agreement import Agreement, missing_table
 from topotune.train.arguments import allreduce_options, is_async, is_on_cpu
 from topotune.train.backends import Typed, fresh_prefix, plain_group, register_backends, typed
@@ -48,8 +48,9 @@ from topotune.train.group_algorithms import GroupAlgorithms
 from topotune.train.on_cpu import OnCpu
 from topotune.train.on_stream import OnStream, StreamedWork
 from topotune.train.planned import Override, PlannedCollective
+from topotune.train.planned_calls import PlannedCalls
 from topotune.train.source import set_in_use
-from topotune.train.tensors import is_plain, memory_of
+from topotune.train.tensors import as_it_lies, is_plain
 from topotune.train.turns import Turns
 from topotune.train.usage import REPORT, GroupUsage
 
@@ -220,7 +221,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         self._algorithms.abort()
         if self._turns.queue.join(JOIN_TIMEOUT_S):
             self._algorithms.close()
-        self._on_cpu.stop_watching()
+        self._calls.stop_watching()
         self._turns.renew()
         before = self._algorithms
         self._serve_by(before.renewed())
@@ -230,8 +231,9 @@ class ProcessGroupTopotune(dist.ProcessGroup):
 
     def _serve_by(self, algorithms: GroupAlgorithms) -> None:
         self._algorithms = algorithms
-        self._on_cpu = OnCpu(algorithms.allreduce, self._turns, self._usage, self.wrapped)
-        self._exchanges = Exchanges(algorithms.parts, self._turns, self._usage, self._forwards, self.size())
+        self._calls = PlannedCalls(self._turns, self._usage)
+        self._on_cpu = OnCpu(algorithms.allreduce, self._calls, self.wrapped)
+        self._exchanges = Exchanges(algorithms.parts, self._calls, self._forwards, self.size())
         self._on_cuda = None if algorithms.on_cuda is None else OnStream(algorithms.on_cuda)
 
     @property
@@ -261,14 +263,19 @@ class ProcessGroupTopotune(dist.ProcessGroup):
             allreduce.set_table(group.allreduce)
         if allreduce is not algorithms.allreduce:
             return
-        if group.allreduce is not None and self.size() > 1 and watching():
-            store = PrefixStore(f"drift {algorithms.number}", self.private_store)
-            self._on_cpu.watch(store, {"allreduce": group.allreduce})
+        tables = {name: rows for name in COLLECTIVES if (rows := getattr(group, name)) is not None}
         for collective, parts in algorithms.parts.items():
-            table = getattr(group, collective)
-            if table is not None:
+            if collective in tables:
                 self._usage.planned = True
-                parts.set_table(table)
+                parts.set_table(tables[collective])
+        if self.size() > 1 and algorithms.active_on_cpu and watching():
+            self._calls.watch(
+                PrefixStore(f"drift {algorithms.number}", self.private_store),
+                self.rank(),
+                self.size(),
+                where=self._usage.kind if self.is_world else _named(agreement.global_ranks),
+                tables=tables,
+            )
 
     # Collectives.
 
@@ -294,10 +301,9 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         work: StreamedWork | None = None
         if self._on_cuda is not None and self._plans_cuda and is_plain(tensor, "cuda"):
             algorithm = self._on_cuda.planned.choose(tensor.numel() * tensor.element_size())
-            if algorithm is not None and tensor.is_contiguous():
-                work = self._on_cuda.allreduce(
-                    algorithm, tensor, memory_of(tensor).view(-1), options.reduceOp.op
-                )
+            flat = None if algorithm is None else as_it_lies(tensor)
+            if algorithm is not None and flat is not None:
+                work = self._on_cuda.allreduce(algorithm, tensor, flat, options.reduceOp.op)
                 if work is not None:
                     self._usage.count("allreduce", algorithm.name)
         if work is None:
@@ -437,7 +443,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         if self._turns.queue.join(JOIN_TIMEOUT_S):
             self._algorithms.close()
         self._turns.forget()
-        self._on_cpu.stop_watching()
+        self._calls.stop_watching()
         REPORT.close(self._usage)
         STANDING.discard(self)
         if self.is_world:
@@ -474,6 +480,12 @@ class ProcessGroupTopotune(dist.ProcessGroup):
 def kind_of_group(size: int) -> str:
     """What the report calls groups of this size inside the world."""
     return "groups of 1 rank" if size == 1 else f"groups of {size} ranks"
+
+
+def _named(global_ranks: Sequence[int]) -> str:
+    """What a warning calls a group inside the world, of which there may be many of one size."""
+    shown = ", ".join(map(str, global_ranks[:8]))
+    return f"group of ranks {shown}" + (f", … ({len(global_ranks)})" if len(global_ranks) > 8 else "")
 
 
 def _method(call: Call) -> Callable[..., Any]:

@@ -1,0 +1,138 @@
+"""A group's calls on CPU memory that algorithms of ours may run: who runs each one, counted and watched.
+
+Theory of operation. Who runs a call is asked twice. Where it is made, in the caller's thread, its size says
+whether there is an algorithm at all: what has none goes straight to the wrapped backend. In its turn, when
+all calls before it have ended, the rest is found out: whether the algorithm takes the type and the operation,
+whether all ranks have left it for such calls, whether a trial gives this one to the default (`Drift`). That
+is where ranks must not differ, and they do not: it follows from the calls before, and their order is the
+same.
+
+The first answer knows of a fall-back too, to spare what the default runs a turn in the queue, and there ranks
+do differ: one that has many calls in flight learns of it later. It changes nothing but the way to the wrapped
+backend, which gets the same call, of the same shape, at the same place of its own order.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+from typing import Any, TypeVar
+
+import torch
+from torch._C._distributed_c10d import Store
+
+from topotune.plan import Row
+from topotune.plan.algorithms import DEFAULT
+from topotune.train.drift import Drift
+from topotune.train.drift_record import RECORD
+from topotune.train.planned import Algorithm, PlannedCollective
+from topotune.train.turns import Turns
+from topotune.train.usage import GroupUsage
+
+E = TypeVar("E")
+
+
+class PlannedCalls:
+    """What all of one group's collectives on CPUs share.
+
+    Args:
+        turns: of the group.
+        usage: where calls are counted.
+
+    Attributes:
+        turns: the same.
+        drift: watches the calls of the plan, whichever collective; None where nothing does.
+    """
+
+    def __init__(self, turns: Turns, usage: GroupUsage) -> None:
+        self.turns = turns
+        self.drift: Drift | None = None
+        self._usage = usage
+
+    def watch(
+        self, store: Store, rank: int, size: int, *, where: str, tables: Mapping[str, Sequence[Row]]
+    ) -> None:
+        """Watch planned calls for drift, from the next one on.
+
+        Args:
+            store: where the ranks vote; nobody else uses the prefix.
+            rank: own rank in the group.
+            size: of the group, at least 2.
+            where: what the group is called.
+            tables: collective → the plan's table.
+        """
+        self.stop_watching()
+        self.drift = Drift(store, rank, size, where=where, tables=tables, acts=RECORD.acts)
+        RECORD.open(self.drift)
+
+    def stop_watching(self) -> None:
+        """Close the record of what was watched; planned calls stay with what was decided."""
+        if self.drift is not None:
+            RECORD.close(self.drift)
+
+    def choose(
+        self, planned: PlannedCollective[E], num_bytes: int, dtype: torch.dtype
+    ) -> Algorithm[E] | None:
+        """What shall run a call; None for the wrapped backend. From the caller's thread.
+
+        Args:
+            planned: the algorithms of its collective.
+            num_bytes: of the message by which tables choose.
+            dtype: of its elements.
+        """
+        algorithm = planned.choose(num_bytes)
+        if algorithm is None or self.drift is None or not algorithm.of_plan:
+            return algorithm
+        return None if self.drift.has_fallen((planned.collective, num_bytes, dtype)) else algorithm
+
+    def run(
+        self,
+        planned: PlannedCollective[E],
+        algorithm: Algorithm[E] | None,
+        message: torch.Tensor,
+        op: Any,
+        *,
+        by_plan: Callable[[Algorithm[E]], None],
+        by_default: Callable[[], None],
+    ) -> None:
+        """One call in its turn, from start to end, in whichever thread.
+
+        Args:
+            planned: the algorithms of its collective.
+            algorithm: from `choose`.
+            message: by which tables choose, flat.
+            op: a ``dist.ReduceOp.RedOpType``, or None.
+            by_plan: runs it by the algorithm.
+            by_default: runs it by the wrapped backend.
+
+        Raises:
+            RunError: a rank did not take part within the group's timeout, or was lost.
+        """
+        queue, collective = self.turns.queue, planned.collective
+        if algorithm is not None:
+            with queue.closing_on_error():
+                planned.build(algorithm)
+        if algorithm is None or not planned.serves(algorithm, message, op):
+            self._run_default(collective, by_default)
+            return
+        drift = self.drift if algorithm.of_plan else None
+        if drift is None:
+            with queue.closing_on_error():
+                by_plan(algorithm)
+            self._usage.count(collective, algorithm.name)
+            return
+        kind = (collective, message.nbytes, message.dtype)
+        if drift.has_fallen(kind):
+            self._run_default(collective, by_default)
+            return
+        with queue.closing_on_error():
+            is_by_plan = drift.begin(kind, algorithm.name)
+            start_s = perf_counter()
+            if is_by_plan:
+                by_plan(algorithm)
+            else:
+                by_default()
+            drift.end(kind, perf_counter() - start_s)
+        self._usage.count(collective, algorithm.name if is_by_plan else DEFAULT)
+
+    def _run_default(self, collective: str, by_default: Callable[[], None]) -> None:
+        self._usage.count(collective, DEFAULT)
+        by_default()
