@@ -16,16 +16,16 @@ QUICK = DriftOptions(rules=Rules(skip=2, window=4, order=1, learn=4, least_s=0.0
 DEFAULT_S = 2.0
 
 
-def join(num_ranks: int) -> None:
+def join(num_ranks: int, timeout: timedelta = timedelta(seconds=60)) -> None:
     """A world under a plan, with detectors in a hurry."""
     drift.OPTIONS = QUICK
     topotune.use(job_plan.job_plan(num_ranks))
-    dist.init_process_group("topotune", timeout=timedelta(seconds=60))
+    dist.init_process_group("topotune", timeout=timeout)
 
 
 def watch_of(group: Any = None) -> Any:
     """The watch of a group, or of the world."""
-    return (dist.group.WORLD if group is None else group)._calls.drift
+    return (dist.group.WORLD if group is None else group)._planned.calls.drift
 
 
 def set_clock(group: Any = None) -> dict[str, float]:

@@ -5,6 +5,7 @@ import logging
 import os
 import time
 import warnings
+from datetime import timedelta
 
 import gloo_world
 import pytest
@@ -12,6 +13,7 @@ import torch
 import torch.distributed as dist
 from drift_jobs import fallen, is_learnt, join, set_clock, watch_of
 
+from topotune.errors import RunError
 from topotune.train.allreduce import PlannedAllreduce
 from topotune.train.drift_record import RECORD, warn
 
@@ -170,6 +172,31 @@ def is_off_on_one(rank, num_ranks, store):
 
 def test_a_rank_alone_that_does_not_watch_keeps_all_on_the_plan():
     assert gloo_world.run_world(2, is_off_on_one) == [{("allreduce", "ring"): 60}] * 2
+
+
+def loses_the_store(rank, num_ranks, store):
+    """Rank 1 fails before a call that the others have begun, catches it and lives on."""
+    join(num_ranks, timedelta(hours=1))
+    call_until(lambda: True)
+    if rank == 1:
+        watch_of().begin = fail_to_ask
+    with pytest.raises(RunError) as caught:
+        dist.all_reduce(torch.ones(FLOATS))
+    store.set(f"failed {rank}", "")
+    store.wait([f"failed {peer}" for peer in range(num_ranks)], timedelta(seconds=60))
+    with pytest.raises(RuntimeError, match="can run no more collectives"):
+        dist.all_reduce(torch.ones(FLOATS))
+    return caught.value.message
+
+
+def fail_to_ask(*_):
+    raise RunError("the store is gone")
+
+
+def test_a_rank_that_cannot_go_on_ends_the_call_on_all_others():
+    results = gloo_world.run_world(3, loses_the_store)
+    assert results[1] == "the store is gone"
+    assert all(result.startswith("allreduce of 3.91 KiB by ring") for result in (results[0], results[2]))
 
 
 def test_what_shows_warnings_may_fail_and_no_collective_does(caplog):

@@ -12,7 +12,8 @@ do differ: one that has many calls in flight learns of it later. It changes noth
 backend, which gets the same call, of the same shape, at the same place of its own order.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -36,16 +37,18 @@ class PlannedCalls:
     Args:
         turns: of the group.
         usage: where calls are counted.
+        abort: ends what waits for this rank on the connections of the algorithms.
 
     Attributes:
-        turns: the same.
+        turns: of the group.
         drift: watches the calls of the plan, whichever collective; None where nothing does.
     """
 
-    def __init__(self, turns: Turns, usage: GroupUsage) -> None:
+    def __init__(self, turns: Turns, usage: GroupUsage, abort: Callable[[], None]) -> None:
         self.turns = turns
         self.drift: Drift | None = None
         self._usage = usage
+        self._abort = abort
 
     def watch(
         self, store: Store, rank: int, size: int, *, where: str, tables: Mapping[str, Sequence[Row]]
@@ -106,16 +109,16 @@ class PlannedCalls:
         Raises:
             RunError: a rank did not take part within the group's timeout, or was lost.
         """
-        queue, collective = self.turns.queue, planned.collective
+        collective = planned.collective
         if algorithm is not None:
-            with queue.closing_on_error():
+            with self._together():
                 planned.build(algorithm)
         if algorithm is None or not planned.serves(algorithm, message, op):
             self._run_default(collective, by_default)
             return
         drift = self.drift if algorithm.of_plan else None
         if drift is None:
-            with queue.closing_on_error():
+            with self._together():
                 by_plan(algorithm)
             self._usage.count(collective, algorithm.name)
             return
@@ -123,7 +126,7 @@ class PlannedCalls:
         if drift.has_fallen(kind):
             self._run_default(collective, by_default)
             return
-        with queue.closing_on_error():
+        with self._together():
             is_by_plan = drift.begin(kind, algorithm.name)
             start_s = perf_counter()
             if is_by_plan:
@@ -132,6 +135,20 @@ class PlannedCalls:
                 by_default()
             drift.end(kind, perf_counter() - start_s)
         self._usage.count(collective, algorithm.name if is_by_plan else DEFAULT)
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """What all ranks must end together: an error closes the queue, and ends it on the others, too.
+
+        They wait for this rank, which may be the only one that knows: it lost the store, or was interrupted.
+        A job that catches the error lives on, and nothing but their timeout would tell them.
+        """
+        try:
+            with self.turns.queue.closing_on_error():
+                yield
+        except BaseException:
+            self._abort()
+            raise
 
     def _run_default(self, collective: str, by_default: Callable[[], None]) -> None:
         self._usage.count(collective, DEFAULT)
