@@ -3,9 +3,11 @@
 import json
 import logging
 import os
+import threading
 import time
 import warnings
 from datetime import timedelta
+from functools import partial
 
 import gloo_world
 import pytest
@@ -14,6 +16,7 @@ import torch.distributed as dist
 from drift_jobs import fallen, is_learnt, join, set_clock, watch_of
 
 from topotune.errors import RunError
+from topotune.train import drift_record, planned_calls
 from topotune.train.allreduce import PlannedAllreduce
 from topotune.train.drift_record import RECORD, warn
 
@@ -38,6 +41,8 @@ def falls_back(rank, num_ranks, store, path):
     os.environ["TOPOTUNE_DRIFT"] = path
     join(num_ranks)
     takes_s = set_clock()
+    write, disk_answers = drift_record.write_text, threading.Event()
+    drift_record.write_text = lambda *what: (disk_answers.wait(), write(*what))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         call_until(is_learnt)
@@ -45,6 +50,7 @@ def falls_back(rank, num_ranks, store, path):
         number = call_until(fallen)
         for _ in range(20):
             call_until(lambda: True)
+    disk_answers.set()
     calls = dist.group.WORLD.calls
     dist.destroy_process_group()
     RECORD.write()
@@ -160,43 +166,51 @@ def is_off_on_one(rank, num_ranks, store):
     if rank == 1:
         os.environ["TOPOTUNE_DRIFT"] = "off"
     join(num_ranks)
-    if rank == 0:
-        set_clock()["allreduce"] = 9.0
-        watch_of()._ballot.vote(0)
-    for _ in range(60):
+    takes_s = set_clock() if rank == 0 else {}
+    for number in range(100):
+        if number == 40:
+            takes_s["allreduce"] = 9.0
         call_until(lambda: True)
+    wants_a_trial = rank == 0 and watch_of()._ballot.has_vote(0)
     calls = dist.group.WORLD.calls
     dist.destroy_process_group()
-    return calls
+    return wants_a_trial, calls
 
 
 def test_a_rank_alone_that_does_not_watch_keeps_all_on_the_plan():
-    assert gloo_world.run_world(2, is_off_on_one) == [{("allreduce", "ring"): 60}] * 2
+    calls = {("allreduce", "ring"): 100}
+    assert gloo_world.run_world(2, is_off_on_one) == [(True, calls), (False, calls)]
 
 
-def loses_the_store(rank, num_ranks, store):
+def cannot_go_on(rank, num_ranks, store):
     """Rank 1 fails before a call that the others have begun, catches it and lives on."""
     join(num_ranks, timedelta(hours=1))
-    call_until(lambda: True)
-    if rank == 1:
-        watch_of().begin = fail_to_ask
-    with pytest.raises(RunError) as caught:
-        dist.all_reduce(torch.ones(FLOATS))
-    store.set(f"failed {rank}", "")
-    store.wait([f"failed {peer}" for peer in range(num_ranks)], timedelta(seconds=60))
-    with pytest.raises(RuntimeError, match="can run no more collectives"):
-        dist.all_reduce(torch.ones(FLOATS))
-    return caught.value.message
+    messages = []
+    for what, group in (("watch", dist.group.WORLD), ("copy", dist.new_group(timeout=timedelta(hours=1)))):
+        dist.all_reduce(torch.ones(FLOATS), group=group)
+        with pytest.MonkeyPatch.context() as patch:
+            if rank == 1 and what == "watch":
+                patch.setattr(watch_of(), "begin", partial(fail, "the store is gone"))
+            elif rank == 1:
+                patch.setattr(planned_calls, "memory_of", partial(fail, "no memory for a copy"))
+            with pytest.raises(RunError) as caught:
+                dist.all_reduce(torch.ones(2 * FLOATS)[::2], group=group)
+        store.set(f"{what} {rank}", "")
+        store.wait([f"{what} {peer}" for peer in range(num_ranks)], timedelta(seconds=60))
+        with pytest.raises(RuntimeError, match="can run no more collectives"):
+            dist.all_reduce(torch.ones(FLOATS), group=group)
+        messages.append(caught.value.message)
+    return messages
 
 
-def fail_to_ask(*_):
-    raise RunError("the store is gone")
+def fail(what, *_):
+    raise RunError(what)
 
 
 def test_a_rank_that_cannot_go_on_ends_the_call_on_all_others():
-    results = gloo_world.run_world(3, loses_the_store)
-    assert results[1] == "the store is gone"
-    assert all(result.startswith("allreduce of 3.91 KiB by ring") for result in (results[0], results[2]))
+    first, failed, last = gloo_world.run_world(3, cannot_go_on)
+    assert failed == ["the store is gone", "no memory for a copy"]
+    assert all(message.startswith("allreduce of 3.91 KiB by ring") for message in first + last)
 
 
 def test_what_shows_warnings_may_fail_and_no_collective_does(caplog):

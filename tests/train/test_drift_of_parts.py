@@ -10,9 +10,13 @@ import pytest
 import torch
 import torch.distributed as dist
 from drift_jobs import fallen, is_learnt, join, set_clock, watch_of
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 from topotune.plan.model import COLLECTIVES
 from topotune.train.drift_record import RECORD
+from topotune.train.parts import PlannedParts
 
 pytestmark = pytest.mark.gloo
 
@@ -96,6 +100,78 @@ def test_each_collective_is_left_for_itself_at_the_same_call_and_told_once(tmp_p
         "reduce_scatter": True,
         "allgather": True,
     }
+
+
+def is_really_slow(rank, num_ranks, store):
+    """Rank 1 sleeps inside the plan's reduce-scatter, from some call on."""
+    sleeps_s = 0.001
+    run = PlannedParts.run
+
+    def slow_run(self, algorithm, whole, part, op):
+        time.sleep(sleeps_s if self.collective == "reduce_scatter" else 0.001)
+        return run(self, algorithm, whole, part, op)
+
+    PlannedParts.run = slow_run
+    join(num_ranks)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        steps_until(is_learnt)
+        if rank == 1:
+            sleeps_s = 0.1
+        number = steps_until(lambda: "reduce_scatter" in fallen())
+    dist.destroy_process_group()
+    said = [str(one.message) for one in caught]
+    return number, [text for text in said if "reduce_scatter" in text and "use the default" in text]
+
+
+@pytest.mark.slow
+def test_a_rank_whose_parts_have_really_become_slow_is_noticed():
+    (first, warned), (second, silent) = gloo_world.run_world(2, is_really_slow)
+    assert first == second
+    assert (len(warned), len(silent)) == (1, 0)
+
+
+def trains(mesh, num_steps):
+    """Train a model that is sharded over the mesh; its weights after each step."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 8))
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(num_steps):
+        torch.manual_seed(100 * step + dist.get_rank())
+        model(torch.randn(4, 32)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield [parameter.full_tensor().detach() for parameter in model.parameters()]
+
+
+def falls_back_in_training(rank, num_ranks, store):
+    join(num_ranks)
+    mesh = init_device_mesh("cpu", (num_ranks,))
+    takes_s = set_clock(mesh.get_group())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="topotune: ")
+        for step, weights_now in enumerate(trains(mesh, MOST_STEPS)):
+            weights = weights_now
+            if step == 40:
+                takes_s.update(reduce_scatter=9.0, allgather=9.0)
+            if step >= 40 and fallen(mesh.get_group()) == {"reduce_scatter", "allgather"}:
+                break
+    calls = mesh.get_group().calls
+    dist.destroy_process_group()
+    dist.init_process_group("gloo")
+    *_, expected = trains(init_device_mesh("cpu", (num_ranks,)), step + 1)
+    # The sum of two numbers is the same in either order, and all else is the same anyway.
+    assert all(map(torch.equal, weights, expected))
+    dist.destroy_process_group()
+    return step, {collective for (collective, algorithm), _ in calls.items() if algorithm == "ring"}
+
+
+@pytest.mark.slow
+def test_fsdp_trains_to_the_same_bits_while_its_collectives_fall_back():
+    first, second = gloo_world.run_world(2, falls_back_in_training)
+    assert first == second
+    assert first[1] == {"reduce_scatter", "allgather"}
 
 
 def groups_overlap(rank, num_ranks, store):

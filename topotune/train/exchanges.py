@@ -82,7 +82,7 @@ class Exchanges:
     ) -> None:
         """One call of it in its turn, from start to end, in whichever thread."""
         scatters, planned = _scatters(call), self._of(call)
-        dense_whole, dense_part = (memory_of(tensor).contiguous() for tensor in (whole, part))
+        dense_whole, dense_part = (self._calls.in_one_piece(tensor, algorithm) for tensor in (whole, part))
         flat_whole, flat_part = dense_whole.view(-1), dense_part.view(-1)
         op = options.reduceOp.op if scatters else None
 

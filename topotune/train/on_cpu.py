@@ -52,8 +52,7 @@ class OnCpu:
 
     def _reduce(self, algorithm: Algorithm[Executable] | None, tensor: torch.Tensor, options: Any) -> None:
         """One allreduce in its turn, from start to end, in whichever thread."""
-        memory, op = memory_of(tensor), options.reduceOp.op
-        dense = memory.contiguous()
+        dense, op = self._calls.in_one_piece(tensor, algorithm), options.reduceOp.op
         flat = dense.view(-1)
         self._calls.run(
             self.planned,
@@ -64,8 +63,8 @@ class OnCpu:
             # In its shape: with TORCH_DISTRIBUTED_DEBUG=DETAIL torch compares it with other ranks'.
             by_default=lambda: _wait(self._wrapped.allreduce([dense], options)),
         )
-        if dense.data_ptr() != memory.data_ptr():
-            memory.copy_(dense)
+        if dense.data_ptr() != tensor.data_ptr():
+            memory_of(tensor).copy_(dense)
 
 
 def _wait(work: dist.Work) -> None:

@@ -12,8 +12,7 @@ do differ: one that has many calls in flight learns of it later. It changes noth
 backend, which gets the same call, of the same shape, at the same place of its own order.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -22,9 +21,11 @@ from torch._C._distributed_c10d import Store
 
 from topotune.plan import Row
 from topotune.plan.algorithms import DEFAULT
+from topotune.plan.model import Collective
 from topotune.train.drift import Drift
 from topotune.train.drift_record import RECORD
 from topotune.train.planned import Algorithm, PlannedCollective
+from topotune.train.tensors import memory_of
 from topotune.train.turns import Turns
 from topotune.train.usage import GroupUsage
 
@@ -51,7 +52,7 @@ class PlannedCalls:
         self._abort = abort
 
     def watch(
-        self, store: Store, rank: int, size: int, *, where: str, tables: Mapping[str, Sequence[Row]]
+        self, store: Store, rank: int, size: int, *, where: str, tables: Mapping[Collective, Sequence[Row]]
     ) -> None:
         """Watch planned calls for drift, from the next one on.
 
@@ -109,24 +110,33 @@ class PlannedCalls:
         Raises:
             RunError: a rank did not take part within the group's timeout, or was lost.
         """
-        collective = planned.collective
-        if algorithm is not None:
-            with self._together():
-                planned.build(algorithm)
-        if algorithm is None or not planned.serves(algorithm, message, op):
-            self._run_default(collective, by_default)
+        if algorithm is not None and self._run_planned(planned, algorithm, message, op, by_plan, by_default):
             return
-        drift = self.drift if algorithm.of_plan else None
-        if drift is None:
-            with self._together():
+        self._usage.count(planned.collective, DEFAULT)
+        by_default()
+
+    def _run_planned(
+        self,
+        planned: PlannedCollective[E],
+        algorithm: Algorithm[E],
+        message: torch.Tensor,
+        op: Any,
+        by_plan: Callable[[Algorithm[E]], None],
+        by_default: Callable[[], None],
+    ) -> bool:
+        """As `run`; False, with nothing done, where the default runs it and no drift is watched."""
+        try:
+            planned.build(algorithm)
+            if not planned.serves(algorithm, message, op):
+                return False
+            drift = self.drift if algorithm.of_plan else None
+            if drift is None:
                 by_plan(algorithm)
-            self._usage.count(collective, algorithm.name)
-            return
-        kind = (collective, message.nbytes, message.dtype)
-        if drift.has_fallen(kind):
-            self._run_default(collective, by_default)
-            return
-        with self._together():
+                self._usage.count(planned.collective, algorithm.name)
+                return True
+            kind = (planned.collective, message.nbytes, message.dtype)
+            if drift.has_fallen(kind):
+                return False
             is_by_plan = drift.begin(kind, algorithm.name)
             start_s = perf_counter()
             if is_by_plan:
@@ -134,22 +144,36 @@ class PlannedCalls:
             else:
                 by_default()
             drift.end(kind, perf_counter() - start_s)
-        self._usage.count(collective, algorithm.name if is_by_plan else DEFAULT)
+            self._usage.count(planned.collective, algorithm.name if is_by_plan else DEFAULT)
+        except BaseException as error:
+            self._end_for_all(error)
+            raise
+        return True
 
-    @contextmanager
-    def _together(self) -> Iterator[None]:
-        """What all ranks must end together: an error closes the queue, and ends it on the others, too.
+    def in_one_piece(self, tensor: torch.Tensor, algorithm: Algorithm[E] | None) -> torch.Tensor:
+        """The numbers of a call's tensor, contiguous: its own memory or, where that has gaps, a copy.
 
-        They wait for this rank, which may be the only one that knows: it lost the store, or was interrupted.
-        A job that catches the error lives on, and nothing but their timeout would tell them.
+        Args:
+            tensor: in CPU memory, strided.
+            algorithm: that is to run the call, in its turn; None for the wrapped backend.
+
+        Raises:
+            RuntimeError: there is no room for a copy.
         """
         try:
-            with self.turns.queue.closing_on_error():
-                yield
-        except BaseException:
-            self._abort()
+            return memory_of(tensor).contiguous()
+        except BaseException as error:
+            if algorithm is not None:
+                self._end_for_all(error)
             raise
 
-    def _run_default(self, collective: str, by_default: Callable[[], None]) -> None:
-        self._usage.count(collective, DEFAULT)
-        by_default()
+    def _end_for_all(self, error: BaseException) -> None:
+        """What all ranks must do together has failed on this one, which may be the only one that knows.
+
+        It lost the store, has no memory left, was interrupted: if it caught the error and went on, its next
+        call would meet the others' in this one. So the queue closes, and what waits for this rank ends.
+        """
+        try:
+            self._abort()  # first: what the queue drops may call back into the script
+        finally:
+            self.turns.queue.fail(error)

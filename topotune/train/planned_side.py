@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from topotune.plan import find_group
+from topotune.plan import Row, find_group
 from topotune.plan.model import COLLECTIVES, Collective
 from topotune.train.agreement import Agreement
 from topotune.train.drift_record import watching
@@ -97,7 +97,9 @@ class PlannedSide:
         if group is None:
             return
         order = agreement.plan.rank_order
-        tables = {name: rows for name in COLLECTIVES if (rows := getattr(group, name)) is not None}
+        tables: dict[Collective, Sequence[Row]] = {
+            name: rows for name in COLLECTIVES if (rows := getattr(group, name)) is not None
+        }
         if backend == self._names["cpu"]:
             algorithms.set_tables(tables, order)
             self._usage.planned = bool(tables)
