@@ -18,6 +18,7 @@ from drift_jobs import fallen, is_learnt, join, set_clock, watch_of
 from topotune.errors import RunError
 from topotune.train import drift_record, planned_calls
 from topotune.train.allreduce import PlannedAllreduce
+from topotune.train.drift import Phase
 from topotune.train.drift_record import RECORD, warn
 
 pytestmark = pytest.mark.gloo
@@ -184,22 +185,33 @@ def test_a_rank_alone_that_does_not_watch_keeps_all_on_the_plan():
 
 def cannot_go_on(rank, num_ranks, store):
     """Rank 1 fails before a call that the others have begun, catches it and lives on."""
-    join(num_ranks, timedelta(hours=1))
+    timeout = timedelta(hours=1)
+    join(num_ranks, timeout)
     messages = []
-    for what, group in (("watch", dist.group.WORLD), ("copy", dist.new_group(timeout=timedelta(hours=1)))):
+    for what in ("begin", "copy", "trial"):
+        group = dist.new_group(timeout=timeout)
         dist.all_reduce(torch.ones(FLOATS), group=group)
+        if what == "trial":
+            takes_s = set_clock(group)
+            for _ in range(30):
+                dist.all_reduce(torch.ones(FLOATS), group=group)
+            takes_s["allreduce"] = 9.0
+            while watch_of(group)._phase is not Phase.PROPOSED:
+                dist.all_reduce(torch.ones(FLOATS), group=group)
         with pytest.MonkeyPatch.context() as patch:
-            if rank == 1 and what == "watch":
-                patch.setattr(watch_of(), "begin", partial(fail, "the store is gone"))
+            if rank == 1 and what == "begin":
+                patch.setattr(watch_of(group), "begin", partial(fail, "the store is gone"))
+            elif rank == 1 and what == "trial":
+                patch.setattr(watch_of(group)._ballot, "is_seen_by_all", partial(fail, "gone in a trial"))
             elif rank == 1:
                 patch.setattr(planned_calls, "memory_of", partial(fail, "no memory for a copy"))
-            with pytest.raises(RunError) as caught:
+            with pytest.raises(RuntimeError) as caught:
                 dist.all_reduce(torch.ones(2 * FLOATS)[::2], group=group)
         store.set(f"{what} {rank}", "")
         store.wait([f"{what} {peer}" for peer in range(num_ranks)], timedelta(seconds=60))
         with pytest.raises(RuntimeError, match="can run no more collectives"):
             dist.all_reduce(torch.ones(FLOATS), group=group)
-        messages.append(caught.value.message)
+        messages.append(str(caught.value))
     return messages
 
 
@@ -209,8 +221,10 @@ def fail(what, *_):
 
 def test_a_rank_that_cannot_go_on_ends_the_call_on_all_others():
     first, failed, last = gloo_world.run_world(3, cannot_go_on)
-    assert failed == ["the store is gone", "no memory for a copy"]
-    assert all(message.startswith("allreduce of 3.91 KiB by ring") for message in first + last)
+    assert failed == ["the store is gone", "no memory for a copy", "gone in a trial"]
+    for messages in (first, last):
+        assert all(message.startswith("allreduce of 3.91 KiB by ring") for message in messages[:2])
+        assert "by ring" not in messages[2]  # it was in the default, on the wrapped backend's connections
 
 
 def test_what_shows_warnings_may_fail_and_no_collective_does(caplog):

@@ -71,7 +71,7 @@ def falls_back_one_by_one(rank, num_ranks, store, path):
         first = steps_until(lambda: fallen() == {"reduce_scatter"})
         takes_s["allgather"] = 4.0
         second = steps_until(lambda: fallen() == {"reduce_scatter", "allgather"})
-        for _ in range(20):
+        for _ in range(5):
             steps_until(lambda: True)
     calls = dist.group.WORLD.calls
     dist.destroy_process_group()
@@ -81,18 +81,18 @@ def falls_back_one_by_one(rank, num_ranks, store, path):
 
 def test_each_collective_is_left_for_itself_at_the_same_call_and_told_once(tmp_path):
     path = tmp_path / "drift.json"
-    results = gloo_world.run_world(3, falls_back_one_by_one, str(path))
+    results = gloo_world.run_world(2, falls_back_one_by_one, str(path))
     assert len({numbers for numbers, _, _ in results}) == 1
-    assert [len(messages) for _, messages, _ in results] == [2, 0, 0]
+    assert [len(messages) for _, messages, _ in results] == [2, 0]
     assert results[0][1] == [
-        f"topotune: world of 3 ranks: {collective} of 4.69 KiB by ring takes {now_s} s now, {now_s}.0 times "
-        "what was usual; the default takes 2 s, faster in 16 of 16 pairs of calls: all 3 ranks use the "
+        f"topotune: world of 2 ranks: {collective} of 3.12 KiB by ring takes {now_s} s now, {now_s}.0 times "
+        "what was usual; the default takes 2 s, faster in 16 of 16 pairs of calls: all 2 ranks use the "
         "default for it from here on"
         for collective, now_s in (("reduce_scatter", 3), ("allgather", 4))
     ]
     for _, _, calls in results:
-        assert calls["reduce_scatter", "default"] >= 20
-        assert calls["allgather", "default"] >= 20
+        assert calls["reduce_scatter", "default"] >= 5
+        assert calls["allgather", "default"] >= 5
         assert calls["allreduce", "default"] == 0
     (group,) = json.loads(path.read_text())["groups"]
     assert {kind["collective"]: kind["fallen"] for kind in group["kinds"]} == {
@@ -182,8 +182,8 @@ def groups_overlap(rank, num_ranks, store):
     row, column = rows[rank // 2], columns[rank % 2]
     slow, _ = set_clock(row), set_clock(column)
     left_at, messages = None, []
-    for step in range(60):
-        if rank < 2 and step == 8 + 3 * rank:
+    for step in range(30):
+        if rank < 2 and step == 6 + 2 * rank:
             slow["reduce_scatter"] = 9.0
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

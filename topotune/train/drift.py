@@ -183,6 +183,11 @@ class Drift:
         """Whether the default has taken this kind of call over, as far as calls have run; from any thread."""
         return kind in self._fallen
 
+    @property
+    def is_changing(self) -> bool:
+        """Whether a trial was proposed whose outcome does not apply yet: others may be in the default."""
+        return self._phase is not Phase.LOOK
+
     def begin(self, kind: Kind, algorithm: str) -> bool:
         """Before a call in its turn: whether the plan's algorithm runs it, and not the default.
 

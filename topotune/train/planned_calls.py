@@ -17,8 +17,10 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
+from topotune.execute.communicator import end_waits
 from topotune.plan import Row
 from topotune.plan.algorithms import DEFAULT
 from topotune.plan.model import Collective
@@ -39,17 +41,21 @@ class PlannedCalls:
         turns: of the group.
         usage: where calls are counted.
         abort: ends what waits for this rank on the connections of the algorithms.
+        wrapped: the wrapped backend, whose connections end with them where a call of a trial fails.
 
     Attributes:
         turns: of the group.
         drift: watches the calls of the plan, whichever collective; None where nothing does.
     """
 
-    def __init__(self, turns: Turns, usage: GroupUsage, abort: Callable[[], None]) -> None:
+    def __init__(
+        self, turns: Turns, usage: GroupUsage, abort: Callable[[], None], wrapped: dist.ProcessGroup
+    ) -> None:
         self.turns = turns
         self.drift: Drift | None = None
         self._usage = usage
         self._abort = abort
+        self._wrapped = wrapped
 
     def watch(
         self, store: Store, rank: int, size: int, *, where: str, tables: Mapping[Collective, Sequence[Row]]
@@ -175,5 +181,7 @@ class PlannedCalls:
         """
         try:
             self._abort()  # first: what the queue drops may call back into the script
+            if self.drift is not None and self.drift.is_changing:
+                end_waits(self._wrapped)  # the default may have this call, or the next one
         finally:
             self.turns.queue.fail(error)

@@ -82,7 +82,7 @@ class PlannedSide:
 
     def _serve_by(self, algorithms: GroupAlgorithms) -> None:
         self.algorithms = algorithms
-        self.calls = PlannedCalls(self._turns, self._usage, algorithms.abort)
+        self.calls = PlannedCalls(self._turns, self._usage, algorithms.abort, self._wrapped)
         self.allreduces = OnCpu(algorithms.allreduce, self.calls, self._wrapped)
         self.exchanges = Exchanges(algorithms.parts, self.calls, self._forwards, self._wrapped.size())
         self.on_cuda = None if algorithms.on_cuda is None else OnStream(algorithms.on_cuda)
