@@ -67,11 +67,11 @@ def main() -> None:
         print(json.dumps({"context": context(), "budget_us": BUDGET_US, "rows": rows}))
         return
     pairs = f"95 % interval of the cost, {options.blocks} pairs"
-    print(f"{'ranks':>5}  {'call':<36} {'gloo':>9} {'topotune':>9} {'cost':>8} {'work':>8}  {pairs}")
+    print(f"{'ranks':>5}  {'call':<42} {'gloo':>9} {'topotune':>9} {'cost':>8} {'work':>8}  {pairs}")
     for line in lines:
         low, high = line.cost_ci_us
         print(
-            f"{line.ranks:>5}  {line.call:<36} {line.gloo_us:>6.1f} µs {line.topotune_us:>6.1f} µs "
+            f"{line.ranks:>5}  {line.call:<42} {line.gloo_us:>6.1f} µs {line.topotune_us:>6.1f} µs "
             f"{line.cost_us:>5.1f} µs {line.work_us:>5.1f} µs  {low:.1f} … {high:.1f}"
         )
     worst = max(line.cost_us for line in lines)
