@@ -5,7 +5,7 @@
 Times ``dist.all_reduce`` on a ``topotune`` group and on a raw ``gloo`` group of the same ranks, in blocks
 that alternate in random order, and prints the difference per call ("cost"): the median over pairs of blocks
 with a bootstrap interval. The rows say what the call meets: no plan at all, or a plan whose row for this size
-is the default. Two more rows show other collectives, and one what the watch for drift costs a call that the
+is the default. Two more rows show other collectives, and three what the watch for drift costs calls that the
 plan serves: "gloo" is there a topotune group without the watch. A collective ends with its slowest rank, so a
 block counts as its slowest rank's time. "work" is the same difference in CPU time of the calling thread: with
 more runnable threads than processors the clock shows mostly whom the kernel ran.
@@ -67,11 +67,11 @@ def main() -> None:
         print(json.dumps({"context": context(), "budget_us": BUDGET_US, "rows": rows}))
         return
     pairs = f"95 % interval of the cost, {options.blocks} pairs"
-    print(f"{'ranks':>5}  {'call':<36} {'gloo':>9} {'topotune':>9} {'cost':>8} {'work':>8}  {pairs}")
+    print(f"{'ranks':>5}  {'call':<42} {'gloo':>9} {'topotune':>9} {'cost':>8} {'work':>8}  {pairs}")
     for line in lines:
         low, high = line.cost_ci_us
         print(
-            f"{line.ranks:>5}  {line.call:<36} {line.gloo_us:>6.1f} µs {line.topotune_us:>6.1f} µs "
+            f"{line.ranks:>5}  {line.call:<42} {line.gloo_us:>6.1f} µs {line.topotune_us:>6.1f} µs "
             f"{line.cost_us:>5.1f} µs {line.work_us:>5.1f} µs  {low:.1f} … {high:.1f}"
         )
     worst = max(line.cost_us for line in lines)
@@ -123,7 +123,7 @@ def run_rank(
     samples: dict[str, list[Pair]] = {}
     rows = [(name, call, raw) for name, call in calls(planned)]
     if unwatched is not None:
-        rows.append((f"all_reduce {WATCHED} B by the plan, watched", all_reduce_of(WATCHED), unwatched))
+        rows += [(f"{name} by the plan, watched", call, unwatched) for name, call in watched_calls(num_ranks)]
     for name, call, without in rows:
         for _ in range(3):
             time_block(call, dist.group.WORLD, num_calls)
@@ -149,6 +149,16 @@ def calls(planned: bool) -> Iterator[tuple[str, Callable[[Any], Any]]]:
         tensor = torch.zeros(1)
         yield "broadcast 4 B, under a plan", lambda group: dist.broadcast(tensor, 0, group=group)
         yield "barrier, under a plan", lambda group: dist.barrier(group=group)
+
+
+def watched_calls(num_ranks: int) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    """Of about WATCHED bytes, by the plan."""
+    part = torch.zeros(max(1, WATCHED // 4 // num_ranks))
+    whole = torch.zeros(num_ranks * part.numel())
+    size = f"{whole.nbytes} B"
+    yield f"all_reduce {size}", lambda group: dist.all_reduce(whole, group=group)
+    yield f"reduce_scatter {size}", lambda group: dist.reduce_scatter_single(part, whole, group=group)
+    yield f"all_gather {size}", lambda group: dist.all_gather_single(whole, part, group=group)
 
 
 def all_reduce_of(size: int) -> Callable[[Any], Any]:
@@ -184,7 +194,7 @@ def compare(num_ranks: int, call: str, pairs: list[Pair]) -> Line:
 
 def plan(num_ranks: int) -> Plan:
     """A plan that fits this machine: algorithms of its own from 1 MiB and for WATCHED, else the default."""
-    starts = [(0, "default"), (WATCHED, "recursive_doubling"), (2 * WATCHED, "default"), (2**20, "ring")]
+    starts = [(0, "default"), (WATCHED, "ring"), (2 * WATCHED, "default"), (2**20, "ring")]
     ends = [begin for begin, _ in starts[1:]] + [None]
     rows = tuple(
         Row(min_bytes=begin, max_bytes=end, algorithm=name, no_bound_reason="a benchmark")
@@ -195,6 +205,8 @@ def plan(num_ranks: int) -> Plan:
             Group(
                 shape=GroupShape(num_ranks=num_ranks, num_nodes=1, ranks_per_node=num_ranks, stride=1),
                 allreduce=rows,
+                reduce_scatter=rows,
+                allgather=rows,
             ),
         ),
         fingerprint=combine_facts([local_facts("gloo")] * num_ranks, [0] * num_ranks),

@@ -1,3 +1,4 @@
+import errno
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from gloo_world import run_world
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topotune.links.same_node import PREFIX, SHM, nodes_from_sight, remove_abandoned
+from topotune.links.same_node import PREFIX, SHM, _read, nodes_from_sight, remove_abandoned
 
 
 def segments(folder=SHM):
@@ -81,6 +82,23 @@ def test_cleaning_never_takes_the_lock_of_a_segment_that_is_being_made(tmp_path,
     (tmp_path / f"{PREFIX}made").touch()  # its maker locks it next, and does not wait
     remove_abandoned(tmp_path)
     assert locked == []
+
+
+def test_where_nothing_can_be_locked_no_rank_fails_alone(tmp_path, monkeypatch):
+    import fcntl
+
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    path = tmp_path / f"{PREFIX}old"
+    path.write_text("secret")
+    os.utime(path, (time.time() - 3600,) * 2)
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    remove_abandoned(tmp_path)
+    assert path.exists()
+    path.unlink()
+    path.mkdir()  # what can be opened and not be read
+    assert _read(path) is None
 
 
 def test_only_old_segments_without_a_living_maker_are_abandoned(tmp_path):

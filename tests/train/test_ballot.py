@@ -10,14 +10,20 @@ from hypothesis import strategies as st
 
 from topotune.errors import RunError
 from topotune.plan import Row
+from topotune.plan.model import COLLECTIVES
 from topotune.train import drift
 from topotune.train.ballot import Ballot
 from topotune.train.detector import Rules
 from topotune.train.drift import Drift, DriftOptions
 from topotune.train.trial import PAIRS, RankTimes, judge, order_of_trial
 
-TABLES = {"allreduce": (Row(min_bytes=0, max_bytes=None, algorithm="ring"),)}
-KINDS = [("allreduce", 1000, "float32"), ("allreduce", 2000, "float32")]
+TABLES = dict.fromkeys(COLLECTIVES, (Row(min_bytes=0, max_bytes=None, algorithm="ring"),))
+KINDS = [
+    ("allreduce", 1000, "float32"),
+    ("reduce_scatter", 1000, "float32"),
+    ("allreduce", 2000, "float32"),
+    ("allgather", 1000, "float32"),
+]
 QUICK = DriftOptions(rules=Rules(skip=0, window=2, order=0, learn=3, least_s=0.0), check_every_ns=8_000_000)
 
 
@@ -78,15 +84,15 @@ def no_warnings(monkeypatch):
     num_ranks=st.integers(2, 4),
     seed=st.integers(0, 2**32 - 1),
     begins=st.lists(st.integers(10, 60), min_size=4, max_size=4),
-    two_kinds=st.booleans(),
+    num_kinds=st.integers(1, len(KINDS)),
 )
 @settings(max_examples=25, deadline=None)
-def test_ranks_that_run_in_any_order_leave_the_plan_at_the_same_call(num_ranks, seed, begins, two_kinds):
+def test_ranks_that_run_in_any_order_leave_the_plan_at_the_same_call(num_ranks, seed, begins, num_kinds):
     said = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drift, "warn", said.append)
         ranks = drifts(num_ranks)
-        calls = [KINDS[number % 2 if two_kinds else 0] for number in range(400)]
+        calls = [KINDS[number % num_kinds] for number in range(400 * num_kinds)]
         by_plan = run(
             ranks,
             calls,
@@ -95,9 +101,9 @@ def test_ranks_that_run_in_any_order_leave_the_plan_at_the_same_call(num_ranks, 
             seed,
         )
     assert len(set(map(tuple, by_plan))) == 1
-    assert ranks[0].has_fallen(KINDS[0])
+    assert all(ranks[0].has_fallen(kind) for kind in KINDS[:num_kinds])
     assert by_plan[0][-1] is False
-    assert len(said) == 1
+    assert len(said) == len({collective for collective, _, _ in KINDS[:num_kinds]})
 
 
 @pytest.mark.parametrize("begin", range(10, 40))

@@ -1,56 +1,30 @@
 """Drift in real jobs: a lasting change is noticed and told once, and all ranks leave the plan at one call."""
 
 import json
+import logging
 import os
+import threading
 import time
 import warnings
 from datetime import timedelta
+from functools import partial
 
 import gloo_world
-import job_plan
 import pytest
 import torch
 import torch.distributed as dist
+from drift_jobs import fallen, is_learnt, join, set_clock, watch_of
 
-import topotune
-from topotune.train import drift
+from topotune.errors import RunError
+from topotune.train import drift_record, planned_calls
 from topotune.train.allreduce import PlannedAllreduce
-from topotune.train.detector import Rules
-from topotune.train.drift import DriftOptions
-from topotune.train.drift_record import RECORD
+from topotune.train.drift import Phase
+from topotune.train.drift_record import RECORD, warn
 
 pytestmark = pytest.mark.gloo
 
 FLOATS = 1000
 MOST_CALLS = 3000
-QUICK = DriftOptions(rules=Rules(skip=2, window=4, order=1, learn=4, least_s=0.0), check_every_ns=10_000_000)
-
-
-def join(num_ranks):
-    """A world under a plan, with detectors in a hurry."""
-    drift.OPTIONS = QUICK
-    topotune.use(job_plan.job_plan(num_ranks))
-    dist.init_process_group("topotune", timeout=timedelta(seconds=60))
-
-
-def join_with_clock(num_ranks):
-    """Likewise; the watch is told that calls by the plan take what is returned under "plan", others 2 s.
-
-    Everything but the watch's clock is real, so that a busy machine changes nothing.
-    """
-    join(num_ranks)
-    takes_s = {"plan": 1.0}
-    watch = watched()
-    begin, end = watch.begin, watch.end
-    by_plan = []
-
-    def begin_by(kind, algorithm):
-        by_plan[:] = [begin(kind, algorithm)]
-        return by_plan[0]
-
-    watch.begin = begin_by
-    watch.end = lambda kind, _: end(kind, takes_s["plan"] if by_plan[0] else 2.0)
-    return takes_s
 
 
 def call_until(ends, *, floats=FLOATS):
@@ -64,29 +38,20 @@ def call_until(ends, *, floats=FLOATS):
     raise AssertionError(f"nothing ended {MOST_CALLS} calls")
 
 
-def watched():
-    return dist.group.WORLD._on_cpu.drift
-
-
-def is_learnt():
-    """Calls are the same on all ranks, and so is how many of them teach."""
-    return all(known.detector.usual_s is not None for known in watched().kinds.values())
-
-
-def has_fallen():
-    return any(known.fallen for known in watched().kinds.values())
-
-
 def falls_back(rank, num_ranks, store, path):
     os.environ["TOPOTUNE_DRIFT"] = path
-    takes_s = join_with_clock(num_ranks)
+    join(num_ranks)
+    takes_s = set_clock()
+    write, disk_answers = drift_record.write_text, threading.Event()
+    drift_record.write_text = lambda *what: (disk_answers.wait(), write(*what))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         call_until(is_learnt)
-        takes_s["plan"] = 3.0
-        number = call_until(has_fallen)
+        takes_s["allreduce"] = 3.0
+        number = call_until(fallen)
         for _ in range(20):
             call_until(lambda: True)
+    disk_answers.set()
     calls = dist.group.WORLD.calls
     dist.destroy_process_group()
     RECORD.write()
@@ -118,13 +83,14 @@ def test_all_ranks_leave_a_plan_that_has_become_slower_at_the_same_call_and_one_
 
 def falls_back_in_flight(rank, num_ranks, store):
     """Many calls in flight at once, planned and not; the switch falls among them, elsewhere on each rank."""
-    takes_s = join_with_clock(num_ranks)
+    join(num_ranks)
+    takes_s = set_clock()
     fallen_at = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for step in range(MOST_CALLS // 8):
             if step == 10 + 3 * rank:
-                takes_s["plan"] = 9.0
+                takes_s["allreduce"] = 9.0
             tensors = [torch.full((FLOATS,), float(number)) for number in range(8)]
             works = []
             for number, tensor in enumerate(tensors):
@@ -135,7 +101,7 @@ def falls_back_in_flight(rank, num_ranks, store):
             for work in works:
                 work.wait()
             assert [tensor[-1].item() for tensor in tensors] == [num_ranks * number for number in range(8)]
-            if has_fallen():
+            if fallen():
                 fallen_at.append(step)
             if len(fallen_at) == 5:
                 break
@@ -148,14 +114,15 @@ def test_a_switch_among_calls_in_flight_is_at_the_same_call():
 
 
 def waits_for_a_straggler(rank, num_ranks, store):
-    takes_s = join_with_clock(num_ranks)
+    join(num_ranks)
+    takes_s = set_clock()
     call_until(is_learnt)
     if rank == 0:
-        takes_s["plan"] = 9.0
+        takes_s["allreduce"] = 9.0
     for _ in range(80):
         call_until(lambda: True)
-    votes = watched()._ballot.has_vote(0)
-    trials = len(watched().events)
+    votes = watch_of()._ballot.has_vote(0)
+    trials = len(watch_of().events)
     calls = dist.group.WORLD.calls
     dist.destroy_process_group()
     return votes, trials, calls["allreduce", "default"]
@@ -169,7 +136,7 @@ def is_off(rank, num_ranks, store):
     os.environ["TOPOTUNE_DRIFT"] = "off"
     join(num_ranks)
     call_until(lambda: True)
-    found = watched(), RECORD.document()["groups"]
+    found = watch_of(), RECORD.document()["groups"]
     dist.destroy_process_group()
     return found
 
@@ -196,6 +163,83 @@ def test_a_path_that_cannot_be_written_gives_one_warning_and_leaves_the_job_alon
     assert gloo_world.run_world(2, steady_with_record, str(tmp_path / "missing" / "drift.json")) == [1, 0]
 
 
+def is_off_on_one(rank, num_ranks, store):
+    if rank == 1:
+        os.environ["TOPOTUNE_DRIFT"] = "off"
+    join(num_ranks)
+    takes_s = set_clock() if rank == 0 else {}
+    for number in range(100):
+        if number == 40:
+            takes_s["allreduce"] = 9.0
+        call_until(lambda: True)
+    wants_a_trial = rank == 0 and watch_of()._ballot.has_vote(0)
+    calls = dist.group.WORLD.calls
+    dist.destroy_process_group()
+    return wants_a_trial, calls
+
+
+def test_a_rank_alone_that_does_not_watch_keeps_all_on_the_plan():
+    calls = {("allreduce", "ring"): 100}
+    assert gloo_world.run_world(2, is_off_on_one) == [(True, calls), (False, calls)]
+
+
+def cannot_go_on(rank, num_ranks, store):
+    """Rank 1 fails before a call that the others have begun, catches it and lives on."""
+    timeout = timedelta(hours=1)
+    join(num_ranks, timeout)
+    messages = []
+    for what in ("begin", "copy", "trial"):
+        group = dist.new_group(timeout=timeout)
+        dist.all_reduce(torch.ones(FLOATS), group=group)
+        if what == "trial":
+            takes_s = set_clock(group)
+            for _ in range(30):
+                dist.all_reduce(torch.ones(FLOATS), group=group)
+            takes_s["allreduce"] = 9.0
+            while watch_of(group)._phase is not Phase.PROPOSED:
+                dist.all_reduce(torch.ones(FLOATS), group=group)
+        with pytest.MonkeyPatch.context() as patch:
+            if rank == 1 and what == "begin":
+                patch.setattr(watch_of(group), "begin", partial(fail, "the store is gone"))
+            elif rank == 1 and what == "trial":
+                patch.setattr(watch_of(group)._ballot, "is_seen_by_all", partial(fail, "gone in a trial"))
+            elif rank == 1:
+                patch.setattr(planned_calls, "memory_of", partial(fail, "no memory for a copy"))
+            with pytest.raises(RuntimeError) as caught:
+                dist.all_reduce(torch.ones(2 * FLOATS)[::2], group=group)
+        store.set(f"{what} {rank}", "")
+        store.wait([f"{what} {peer}" for peer in range(num_ranks)], timedelta(seconds=60))
+        with pytest.raises(RuntimeError, match="can run no more collectives"):
+            dist.all_reduce(torch.ones(FLOATS), group=group)
+        messages.append(str(caught.value))
+    return messages
+
+
+def fail(what, *_):
+    raise RunError(what)
+
+
+def test_a_rank_that_cannot_go_on_ends_the_call_on_all_others():
+    first, failed, last = gloo_world.run_world(3, cannot_go_on)
+    assert failed == ["the store is gone", "no memory for a copy", "gone in a trial"]
+    for messages in (first, last):
+        assert all(message.startswith("allreduce of 3.91 KiB by ring") for message in messages[:2])
+        assert "by ring" not in messages[2]  # it was in the default, on the wrapped backend's connections
+
+
+def test_what_shows_warnings_may_fail_and_no_collective_does(caplog):
+    def fail(*_, **__):
+        raise OSError("no room to show it")
+
+    with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
+        warnings.simplefilter("always")
+        warnings.showwarning = fail
+        warn("topotune: first")
+        warnings.simplefilter("error")
+        warn("topotune: second")
+    assert [record.getMessage() for record in caplog.records] == ["topotune: first", "topotune: second"]
+
+
 def is_really_slow(rank, num_ranks, store):
     """Rank 1 sleeps inside the plan's algorithm, from some call on."""
     sleeps_s = 0.001
@@ -212,7 +256,7 @@ def is_really_slow(rank, num_ranks, store):
         call_until(is_learnt)
         if rank == 1:
             sleeps_s = 0.1
-        number = call_until(has_fallen)
+        number = call_until(fallen)
     dist.destroy_process_group()
     return number, len(caught)
 

@@ -3,6 +3,7 @@
 import os
 import warnings
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import gloo_world
@@ -12,8 +13,9 @@ import torch.distributed as dist
 from job_plan import job_plan, rows
 
 import topotune
-from topotune.errors import UsageError
+from topotune.errors import PlanError, UsageError
 from topotune.plan import GroupShape, file_bytes
+from topotune.train import agreement
 from topotune.train.agreement import against_order, shape_of
 
 pytestmark = pytest.mark.gloo
@@ -131,6 +133,64 @@ def test_all_ranks_use_one_plan_or_all_the_default_with_one_warning(outcomes, na
     assert warning.startswith("topotune: ")
     assert said in warning
     assert warning.endswith(end or "")
+
+
+def fail_to_look(*_):
+    raise RuntimeError("no driver")
+
+
+def read_by_an_older_version(data, source):
+    raise PlanError(source, "schema_version is 1, this topotune reads up to 0")
+
+
+def no_json():
+    """A plan as a script may make one: nothing checks what its texts are."""
+    plan = job_plan(3)
+    return replace(plan, context=replace(plan.context, topotune_version=b"0"))
+
+
+# What is wrong on one rank alone: the rank, what is put in the place of what, what the one warning says.
+TROUBLES = {
+    "cannot look around": (1, "local_facts", fail_to_look, "rank 1: RuntimeError: no driver"),
+    "has another version": (2, "__version__", "0.0.9", "rank 2 has topotune 0.0.9, rank 0 has "),
+    "cannot read what rank 0 can": (1, "plan_from_bytes", read_by_an_older_version, "rank 1: given by the"),
+}
+
+
+def jobs_with_a_rank_in_trouble(rank, num_ranks, store):
+    outcomes = {}
+    for name, (who, attribute, instead, _) in TROUBLES.items():
+        topotune.use(job_plan(num_ranks))
+        with warnings.catch_warnings(record=True) as caught, pytest.MonkeyPatch.context() as patch:
+            warnings.simplefilter("always")
+            if rank == who:
+                patch.setattr(agreement, attribute, instead)
+            outcomes[name] = one_job(caught)
+    topotune.use(no_json())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        outcomes["script"] = one_job(caught)
+    return outcomes
+
+
+def one_job(caught):
+    dist.init_process_group("topotune", timeout=timedelta(seconds=60))
+    dist.all_reduce(torch.ones(1000))
+    algorithms = {algorithm for _, algorithm in dist.group.WORLD.calls}
+    dist.destroy_process_group()
+    return [str(warning.message) for warning in caught], algorithms
+
+
+def test_what_is_wrong_on_one_rank_alone_is_heard_by_all_before_they_go_on():
+    results = gloo_world.run_world(3, jobs_with_a_rank_in_trouble)
+    expected = {name: said for name, (_, _, _, said) in TROUBLES.items()} | {
+        "script": "bytes is not JSON serializable"
+    }
+    for name, said in expected.items():
+        assert [result[name][1] for result in results] == [{"default"}] * 3, name
+        (warning,) = [warning for result in results for warning in result[name][0]]
+        assert said in warning
+        assert warning.endswith(BY_DEFAULT)
 
 
 def said_by_script(rank, num_ranks, store, path):

@@ -253,7 +253,7 @@ def connections(rank, num_ranks, store, way):
     dist.init_process_group("topotune")
     group = dist.group.WORLD if way == "the world" else dist.new_group(list(range(4)))
     dist.all_reduce(torch.ones(8), group=group)
-    planned = group._algorithms.allreduce
+    planned = group._planned.algorithms.allreduce
     (executable,) = planned._built.values()
     numbers = [torch.zeros(1, dtype=torch.int64) for _ in range(2)]
     executable._inside.group.allgather([numbers], [torch.tensor([rank])]).wait()

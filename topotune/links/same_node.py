@@ -135,7 +135,7 @@ def remove_abandoned(shm: Path) -> None:
             if _is_old(os.fstat(descriptor)):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _remove(path)
-        except BlockingIOError:  # its maker lives
+        except OSError:  # its maker lives, or nothing can be locked here
             pass
         finally:
             os.close(descriptor)
@@ -168,6 +168,8 @@ def _read(path: Path) -> str | None:
         return None
     try:
         return os.read(descriptor, _SECRET_CHARS).decode("ascii", "replace")
+    except OSError:  # one rank that cannot read must not fail alone: the others wait for its report
+        return None
     finally:
         os.close(descriptor)
 

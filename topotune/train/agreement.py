@@ -24,6 +24,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
+from topotune import __version__
 from topotune.errors import TopotuneError
 from topotune.execute.fingerprint import RankFacts, combine_facts, local_facts
 from topotune.links.messages import Messages
@@ -141,27 +142,25 @@ def agree(
             warning=published["warning"],
             global_ranks=tuple(global_ranks),
         )
-    plan = plan_from_bytes(published["plan"].encode(), published["source"])
-    facts = Messages(group).gather(
-        {"problem": _contradiction(source, plan), "facts": asdict(_facts_for(plan, group))}
-    )
+    plan, said = _own_part(published, source, group)
+    parts = Messages(group).gather(said)
+    problems = _problems(parts)
+    if plan is None or problems:
+        return _refused(problems, published["source"], group, global_ranks)
     nodes = same_node(group)
-    live = combine_facts([RankFacts(**fact["facts"]) for fact in facts], nodes.node_of_rank)
+    live = combine_facts([RankFacts(**part["facts"]) for part in parts], nodes.node_of_rank)
     verdict = compare_fingerprints(plan.fingerprint, live)
-    problems = [f"rank {rank}: {fact['problem']}" for rank, fact in enumerate(facts) if fact["problem"]]
-    problems += verdict.hard
+    if verdict.hard:
+        return _refused(verdict.hard, published["source"], group, global_ranks)
     notes = [*verdict.soft, *nodes.warnings]
     why_unordered = against_order(plan.rank_order, nodes.node_of_rank, same_hosts=verdict.same_hosts)
     if why_unordered is not None:
         # Algorithms and groups stay: they are as right on ranks as numbered, only slower perhaps.
         plan = replace(plan, rank_order=None)
         notes.append(f"its rank_order {why_unordered}: ranks stand as numbered, which may be slower")
-    speaks = group.rank() == 0
-    if problems:
-        outcome = f"plan {published['source']} is not used ({_few(problems)})"
-        warning = f"topotune: {outcome}: all ranks use the default" if speaks else None
-        return Agreement(plan=None, outcome=outcome, warning=warning, global_ranks=tuple(global_ranks))
-    warning = f"topotune: plan {published['source']} is used, but {_few(notes)}" if notes and speaks else None
+    warning = None
+    if notes and group.rank() == 0:
+        warning = f"topotune: plan {published['source']} is used, but {_few(notes)}"
     return Agreement(
         plan=plan,
         outcome=f"plan {published['source']} is used",
@@ -169,6 +168,48 @@ def agree(
         global_ranks=tuple(global_ranks),
         node_of_rank=nodes.node_of_rank,
     )
+
+
+def _own_part(
+    published: dict[str, Any], source: PlanSource | None, group: dist.ProcessGroup
+) -> tuple[Plan | None, dict[str, Any]]:
+    """The plan, and what this rank tells all others; nothing is raised here, for they wait to hear it.
+
+    Returns:
+        None where this rank cannot read the plan; and ``version`` of topotune, ``problem`` in words or None,
+        ``facts`` (None only beside a problem).
+    """
+    said: dict[str, Any] = {"version": __version__, "problem": None, "facts": None}
+    plan = None
+    try:
+        plan = plan_from_bytes(published["plan"].encode(), published["source"])
+        said["problem"] = _contradiction(source, plan)
+        said["facts"] = asdict(_facts_for(plan, group))
+    except TopotuneError as error:
+        said["problem"] = error.message
+    except Exception as error:
+        said["problem"] = f"{type(error).__name__}: {error}"
+    return plan, said
+
+
+def _problems(parts: Sequence[dict[str, Any]]) -> list[str]:
+    """What any rank has against the plan, by what all ranks said."""
+    problems = [f"rank {rank}: {part['problem']}" for rank, part in enumerate(parts) if part["problem"]]
+    # Two versions may make two schedules of one row, and ranks would wait for messages that never come.
+    first = parts[0]["version"]
+    other = next((rank for rank, part in enumerate(parts) if part["version"] != first), None)
+    if other is not None:
+        problems.append(f"rank {other} has topotune {parts[other]['version']}, rank 0 has {first}")
+    return problems
+
+
+def _refused(
+    problems: Sequence[str], source: str, group: dist.ProcessGroup, global_ranks: Sequence[int]
+) -> Agreement:
+    """The agreement to use no plan."""
+    outcome = f"plan {source} is not used ({_few(problems)})"
+    warning = f"topotune: {outcome}: all ranks use the default" if group.rank() == 0 else None
+    return Agreement(plan=None, outcome=outcome, warning=warning, global_ranks=tuple(global_ranks))
 
 
 def against_order(

@@ -85,25 +85,19 @@ class PlannedAllreduce(PlannedCollective[Executable]):
         assert order is None or sorted(order) == list(range(self._size)), f"{order} of {self._size} ranks"
         self._rank_order = order
 
-    def run(self, algorithm: Algorithm[Executable], flat: torch.Tensor, op: Any) -> bool:
+    def run(self, algorithm: Algorithm[Executable], flat: torch.Tensor, op: Any) -> None:
         """Reduce a tensor in place. Blocks without the interpreter lock; on GPUs the current stream does.
 
         Args:
-            algorithm: from `choose`.
+            algorithm: from `choose`, that was built and takes these (`serves`).
             flat: shape (num_elements,), contiguous, the same length and dtype on all ranks.
             op: a ``dist.ReduceOp.RedOpType``.
-
-        Returns:
-            False, with nothing done, where the algorithm does not take this dtype, op or size.
 
         Raises:
             RunError: a rank did not take part within the group's timeout, or was lost.
         """
         executable = self.build(algorithm)
-        if not self.serves(algorithm, flat, op):
-            return False
         self.within_limit(executable.communicator, lambda: executable.allreduce_(flat, op))
-        return True
 
     def within_limit(self, communicator: Communicator, call: Callable[[], None]) -> None:
         """Make a call on the private connections, and end it when its time is over.
@@ -124,13 +118,12 @@ class PlannedAllreduce(PlannedCollective[Executable]):
                     f"{error.message} (it had not ended after {whose} of {timeout_s:g} s)"
                 ) from error
 
-    @staticmethod
-    def serves(algorithm: Algorithm[Executable], flat: torch.Tensor, op: Any) -> bool:
+    def serves(self, algorithm: Algorithm[Executable], message: torch.Tensor, op: Any) -> bool:
         """Whether an algorithm that was built takes this dtype, op and size; the same on all ranks."""
         executable = algorithm.executable
         assert executable is not None, f"{algorithm.name} was not built"
         most = executable.max_message_bytes
-        return executable.supports(flat.dtype, op) and (most is None or flat.nbytes <= most)
+        return executable.supports(message.dtype, op) and (most is None or message.nbytes <= most)
 
     def abort(self) -> None:
         """End what runs, in whichever thread; nothing can be run afterwards."""

@@ -25,7 +25,8 @@ from topotune.train.backends import fresh_prefix
 from topotune.train.fifo import FirstInFirstOut
 from topotune.train.on_stream import OnStream
 from topotune.train.planned import Algorithm
-from topotune.train.process_group import JOIN_TIMEOUT_S, STANDING
+from topotune.train.planned_side import JOIN_TIMEOUT_S
+from topotune.train.process_group import STANDING
 from topotune.train.source import given_source, source_of
 from topotune.train.tensors import is_plain, memory_of
 from topotune.train.usage import REPORT, GroupUsage
@@ -201,8 +202,7 @@ class _HookSide:
     def _reduce(self, algorithm: Algorithm[Executable], gradients: torch.Tensor) -> None:
         assert self._allreduce is not None
         with self._queue.closing_on_error():
-            is_reduced = self._allreduce.run(algorithm, memory_of(gradients), ReduceOp.SUM)
-        assert is_reduced
+            self._allreduce.run(algorithm, memory_of(gradients), ReduceOp.SUM)
         self._usage.count("allreduce", algorithm.name)
 
 

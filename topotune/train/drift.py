@@ -9,15 +9,19 @@ A rank that suspects a kind of call votes for a trial (`Ballot`). Only if all ra
 that comes last to a call sees no waiting in it, so what all ranks see is no straggler. In the trial the plan
 and the default take turns. If the default is faster, all ranks use it for that kind of call from one and the
 same call on, for the rest of the job; if calls have become slower, but by either, the plan stays; and rank 0
-of the group warns, once for either. If only the waiting has grown, nothing is said but in the record. What is
-usual is then learnt anew, and the next trial of that kind must wait twice as long.
+of the group warns, once for either and each collective. If only the waiting has grown, nothing is said but in
+the record. What is usual is then learnt anew, and the next trial of that kind must wait twice as long.
+
+All planned collectives of a group are watched and counted together, in the one order that they have on all
+ranks. What `Ballot` asks of a counted call holds for each of them: a reduce-scatter and an all-gather, too,
+end on no rank before all have begun, since each rank's result has something of every other's in it.
 
 A call's price is that of two clock readings and of keeping a number (`python benchmarks/dispatch.py`).
 """
 
 import time
 from collections import deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
@@ -25,33 +29,25 @@ from typing import Any, Final
 from torch._C._distributed_c10d import Store
 
 from topotune.plan import Row, find_row
+from topotune.plan.model import Collective
 from topotune.step.curve import curves_of_rows
 from topotune.train.ballot import CHECK_EVERY_NS, Ballot
 from topotune.train.detector import Detector, Rules
 from topotune.train.drift_record import RECORD, warn
-from topotune.train.trial import RankTimes, Verdict, judge, order_of_trial
+from topotune.train.kind_of_call import Kind, KindOfCall
+from topotune.train.trial import Finding, RankTimes, Verdict, judge, order_of_trial
 from topotune.units import format_bytes, format_seconds
-
-Kind = tuple[str, int, Hashable]
-"""(collective, bytes of the message, dtype)."""
 
 MAX_KINDS: Final = 256
 """Kinds of calls that are watched in a group; further ones run by the plan, unwatched."""
 
-_LONGEST_TRIAL: Final = 4096
-"""Counted calls after which a trial ends, whatever it has: the job may not make such calls any more."""
-
-_FIRST_PAUSE: Final = 512
-"""Calls of a kind from its first trial until its next one; twice as many after each."""
-
-_SLOW_START: Final = 2.0
-"""Times the plan's figure for the default: slower calls make a suspicion at the job's start. Less may be the
-compute beside them, and a trial rounds floats otherwise."""
+_LONGEST_TRIAL: Final = 16384
+"""Counted calls after which a trial ends, whatever it has: the job may not make such calls any more. A large
+model under FSDP makes some hundreds of calls a step, and of the rarest kind one."""
 
 _UNKNOWN_NS: Final = 1_000_000
 """What is expected of a call where the plan has no evidence: this, and 1 ns a byte."""
 
-_MAX_WINDOWS: Final = 512
 _MAX_EVENTS: Final = 64
 
 
@@ -69,98 +65,6 @@ class DriftOptions:
 
 
 OPTIONS = DriftOptions()
-
-
-@dataclass(kw_only=True, slots=True, eq=False)
-class KindOfCall:
-    """What one rank knows of one kind of call.
-
-    Attributes:
-        number: in the group, in the order of first calls; the same on all ranks.
-        kind: the collective, bytes and type.
-        name: of the plan's algorithm.
-        expected_ns: of a call by the plan; the same on all ranks.
-        plan_s: what the plan was measured to take; None where it has no evidence.
-        default_s: likewise the default.
-        detector: of a lasting change.
-        windows: (seconds since the group was made, what counts of the window in seconds), thinned out evenly.
-        num_calls: by the plan, so far.
-        num_trials: so far.
-        starts_slow: whether it was slower than the plan's figure for the default when it was learnt.
-        fallen: whether the default has taken its place.
-    """
-
-    number: int
-    kind: Kind
-    name: str
-    expected_ns: int
-    plan_s: float | None
-    default_s: float | None
-    detector: Detector
-    windows: list[tuple[float, float]] = field(default_factory=list)
-    num_calls: int = 0
-    num_trials: int = 0
-    starts_slow: bool = False
-    fallen: bool = False
-    _first_usual_s: float | None = None
-    _quiet_until: int = 0
-    _num_windows: int = 0
-    _stride: int = 1
-
-    @property
-    def suspect(self) -> bool:
-        """Whether this rank wants a trial."""
-        return (self.detector.slower or self.starts_slow) and self.num_calls >= self._quiet_until
-
-    def observe(self, time_s: float, ended_s: float, began_s: float) -> None:
-        """Take in a call of the plan.
-
-        Args:
-            time_s: what it took.
-            ended_s: by the monotonic clock.
-            began_s: when the group was made, by the same.
-        """
-        self.num_calls += 1
-        counts_s = self.detector.observe(time_s, ended_s)
-        if counts_s is None:
-            return
-        self._num_windows += 1
-        if self._num_windows % self._stride == 0:
-            self.windows.append((ended_s - began_s, counts_s))
-            if len(self.windows) > _MAX_WINDOWS:
-                self.windows = self.windows[1::2]
-                self._stride *= 2
-        usual_s = self.detector.usual_s
-        if self._first_usual_s is None and usual_s is not None:
-            self._first_usual_s = usual_s
-            self.starts_slow = self.default_s is not None and usual_s > _SLOW_START * self.default_s
-
-    def document(self) -> dict[str, Any]:
-        """For the record."""
-        collective, num_bytes, dtype = self.kind
-        return {
-            "collective": collective,
-            "message_bytes": num_bytes,
-            "dtype": str(dtype).removeprefix("torch."),
-            "algorithm": self.name,
-            "num_calls": self.num_calls,
-            "plan_median_s": self.plan_s,
-            "default_median_s": self.default_s,
-            "first_usual_s": self._first_usual_s,
-            "usual_s": self.detector.usual_s,
-            "now_s": self.detector.now_s,
-            "slower": self.detector.slower,
-            "fallen": self.fallen,
-            "windows": [list(window) for window in list(self.windows)],
-        }
-
-    def settle(self, *, has_fallen: bool) -> None:
-        """A trial has ended: what is usual is learnt anew, and the next one waits."""
-        self.num_trials += 1
-        self._quiet_until = self.num_calls + _FIRST_PAUSE * 2 ** (self.num_trials - 1)
-        self.starts_slow = False
-        self.fallen = has_fallen
-        self.detector.forget()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -255,7 +159,7 @@ class Drift:
         size: int,
         *,
         where: str,
-        tables: Mapping[str, Sequence[Row]],
+        tables: Mapping[Collective, Sequence[Row]],
         acts: bool = True,
     ) -> None:
         self.where = where
@@ -273,11 +177,16 @@ class Drift:
         self._proposed: KindOfCall | None = None
         self._trial: _Trial | None = None
         self._fallen: set[Kind] = set()
-        self._warned: set[str] = set()
+        self._warned: set[tuple[Collective, Finding]] = set()
 
     def has_fallen(self, kind: Kind) -> bool:
         """Whether the default has taken this kind of call over, as far as calls have run; from any thread."""
         return kind in self._fallen
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a trial was proposed whose outcome does not apply yet: others may be in the default."""
+        return self._phase is not Phase.LOOK
 
     def begin(self, kind: Kind, algorithm: str) -> bool:
         """Before a call in its turn: whether the plan's algorithm runs it, and not the default.
@@ -388,9 +297,10 @@ class Drift:
             self._fallen.add(known.kind)
         self.events.append(DriftEvent(at_s=time.monotonic() - self.began_s, text=text, verdict=verdict))
         if self._rank == 0:
-            RECORD.write()
-            if verdict.finding in ("worse", "slower") and verdict.finding not in self._warned:
-                self._warned.add(verdict.finding)
+            RECORD.write_aside()
+            warning = (known.kind[0], verdict.finding)
+            if verdict.finding in ("worse", "slower") and warning not in self._warned:
+                self._warned.add(warning)
                 warn(f"topotune: {text}")
 
     def _new_kind(self, kind: Kind, algorithm: str) -> KindOfCall:

@@ -1,7 +1,8 @@
 """What the watch over a job's calls saw, in a file: TOPOTUNE_DRIFT.
 
 Rank 0 of the job writes it: when the job starts, so that a path which cannot be written is known then; after
-each trial; and at exit. A file that cannot be written costs one warning, and the job nothing.
+each trial, in a thread of its own, since all ranks wait for a call that begins late on one; and at exit. A
+file that cannot be written costs one warning, and the job nothing.
 
 schema_version history of ``topotune/drift``: 1 is the first.
 """
@@ -13,6 +14,7 @@ import os
 import threading
 import warnings
 from collections import deque
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
@@ -47,6 +49,7 @@ class DriftRecord:
     def __init__(self) -> None:
         self.acts = True
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
         self._live: list[Watched] = []
         self._ended: deque[dict[str, Any]] = deque(maxlen=_MAX_ENDED)
         self._path: str | None = None
@@ -96,11 +99,22 @@ class DriftRecord:
         """Write the file as things stand; nothing where none is wanted."""
         if self._path is None or os.getpid() != self._writer:  # another rank, or forked from rank 0
             return
-        try:
-            write_text(self._path, json.dumps(self.document(), indent=1) + "\n")
-        except (OSError, ValueError) as error:  # a NUL in the path is a ValueError
-            path, self._path = self._path, None
-            warn(f"topotune: {DRIFT_VARIABLE}={path} is not written: {error}")
+        with self._writing:
+            path = self._path
+            if path is None:  # another thread has found that it cannot be written
+                return
+            try:
+                write_text(path, json.dumps(self.document(), indent=1) + "\n")
+            except (OSError, ValueError) as error:  # a NUL in the path is a ValueError
+                self._path = None
+                warn(f"topotune: {DRIFT_VARIABLE}={path} is not written: {error}")
+
+    def write_aside(self) -> None:
+        """`write` in another thread, for callers whom other ranks wait for."""
+        if self._path is not None and os.getpid() == self._writer:
+            # Where no thread can be started any more the process ends, and writes then.
+            with suppress(RuntimeError):
+                threading.Thread(target=self.write, name="drift record", daemon=True).start()
 
 
 def watching() -> bool:
@@ -109,10 +123,13 @@ def watching() -> bool:
 
 
 def warn(text: str) -> None:
-    """Warn from any thread: where the job has made warnings errors, it must fail no collective."""
+    """Warn from any thread; it must fail no collective, on this rank alone.
+
+    The job may have made warnings errors, or show them in a way of its own that fails.
+    """
     try:
         warnings.warn(text, stacklevel=3)
-    except Warning:
+    except Exception:
         _LOG.warning(text)
 
 

@@ -1,4 +1,4 @@
-"""A group's reduce-scatters and all-gathers of equal parts on CPU memory, by the plan's algorithms."""
+"""A group's reduce-scatters and all-gathers of equal parts on CPUs: by the plan's algorithms, in turn."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -7,14 +7,12 @@ from typing import Any, cast
 import torch
 
 from topotune.execute.parts import PartsExecutable
-from topotune.plan.algorithms import DEFAULT
 from topotune.schedule.model import PartCollective
 from topotune.train.calls import Call
 from topotune.train.parts import PlannedParts
 from topotune.train.planned import Algorithm
+from topotune.train.planned_calls import PlannedCalls
 from topotune.train.tensors import are_equal_parts, memory_of
-from topotune.train.turns import Turns
-from topotune.train.usage import GroupUsage
 from topotune.train.work import QueuedWork
 
 
@@ -23,8 +21,7 @@ class Exchanges:
 
     Args:
         planned: the algorithms of each of the two collectives.
-        turns: of the group.
-        usage: where calls are counted.
+        calls: of the group.
         forwards: method → the wrapped backend's, which serves the rest.
         size: of the group.
     """
@@ -32,14 +29,12 @@ class Exchanges:
     def __init__(
         self,
         planned: Mapping[PartCollective, PlannedParts],
-        turns: Turns,
-        usage: GroupUsage,
+        calls: PlannedCalls,
         forwards: Mapping[str, Callable[..., Any]],
         size: int,
     ) -> None:
         self.planned = planned
-        self._turns = turns
-        self._usage = usage
+        self._calls = calls
         self._forwards = forwards
         self._size = size
 
@@ -64,11 +59,11 @@ class Exchanges:
         """
         if not are_equal_parts(whole, part, self._size):
             return None
-        algorithm = self._of(call).choose(whole.numel() * whole.element_size())
+        algorithm = self._calls.choose(self._of(call), whole.numel() * whole.element_size(), whole.dtype)
         if algorithm is None:
             return None
         outputs = [part] if _scatters(call) else list(whole.chunk(self._size))
-        return self._turns.planned(
+        return self._calls.turns.planned(
             partial(self._exchange, call, algorithm, whole, part, options),
             outputs,
             is_async=options.asyncOp,
@@ -86,20 +81,27 @@ class Exchanges:
         options: Any,
     ) -> None:
         """One call of it in its turn, from start to end, in whichever thread."""
-        scatters = _scatters(call)
-        flat_whole, flat_part = (memory_of(tensor).contiguous().view(-1) for tensor in (whole, part))
+        scatters, planned = _scatters(call), self._of(call)
+        dense_whole, dense_part = (self._calls.in_one_piece(tensor, algorithm) for tensor in (whole, part))
+        flat_whole, flat_part = dense_whole.view(-1), dense_part.view(-1)
         op = options.reduceOp.op if scatters else None
-        with self._turns.queue.closing_on_error():
-            ran = self._of(call).run(algorithm, flat_whole, flat_part, op)
-        if ran:
-            self._usage.count(call.collective, algorithm.name)
-        else:
-            self._usage.count(call.collective, DEFAULT)
-            given, taken = (flat_part, flat_whole) if scatters else (flat_whole, flat_part)
+
+        def by_default() -> None:
+            # In their shapes: with TORCH_DISTRIBUTED_DEBUG=DETAIL torch compares them with other ranks'.
+            given, taken = (dense_part, dense_whole) if scatters else (dense_whole, dense_part)
             self._forwards[call.method](given, taken, options).wait()
-        output, flat = (part, flat_part) if scatters else (whole, flat_whole)
-        if flat.data_ptr() != output.data_ptr():
-            memory_of(output).copy_(flat.view(output.shape))
+
+        self._calls.run(
+            planned,
+            algorithm,
+            flat_whole,
+            op,
+            by_plan=lambda algorithm: planned.run(algorithm, flat_whole, flat_part, op),
+            by_default=by_default,
+        )
+        output, dense = (part, dense_part) if scatters else (whole, dense_whole)
+        if dense.data_ptr() != output.data_ptr():
+            memory_of(output).copy_(dense)
 
 
 def _scatters(call: Call) -> bool:

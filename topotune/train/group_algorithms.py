@@ -4,18 +4,19 @@ There are those for allreduces on CPUs; those for allreduces on GPUs, on NCCL an
 and those for reduce-scatters and all-gathers on CPUs, on the connections of the first.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import get_args
+from typing import Any, get_args
 
 from torch._C._distributed_c10d import PrefixStore, Store
 
 from topotune.execute.nccl_communicator import NcclCommunicator
+from topotune.plan import Row
 from topotune.plan.model import Collective
 from topotune.schedule.model import PartCollective
 from topotune.train.allreduce import PlannedAllreduce
 from topotune.train.parts import PlannedParts
-from topotune.train.planned import Override
+from topotune.train.planned import Override, PlannedCollective
 
 
 class GroupAlgorithms:
@@ -75,6 +76,23 @@ class GroupAlgorithms:
     def active_on_cpu(self) -> bool:
         """Whether any call on CPUs may be by one of them, which must then wait for what is in flight."""
         return self.allreduce.active or any(parts.active for parts in self.parts.values())
+
+    def of(self, collective: Collective) -> PlannedCollective[Any]:
+        """Those of one collective, for messages on CPUs."""
+        return self.allreduce if collective == "allreduce" else self.parts[collective]
+
+    def set_tables(
+        self, tables: Mapping[Collective, Sequence[Row]], rank_order: tuple[int, ...] | None
+    ) -> None:
+        """Take the plan's tables for messages on CPUs, before the first call.
+
+        Args:
+            tables: collective → rows from 0 to unbounded.
+            rank_order: the rank that stands at each position; None for as numbered.
+        """
+        self.allreduce.rank_order = rank_order
+        for collective, rows in tables.items():
+            self.of(collective).set_table(rows)
 
     def set_override(self, collective: Collective, override: Override | None) -> None:
         """An algorithm and its parameters for all calls of a collective; None for the plan's.

@@ -33,26 +33,26 @@ class PlannedParts(PlannedCollective[PartsExecutable]):
 
     def run(
         self, algorithm: Algorithm[PartsExecutable], whole: torch.Tensor, part: torch.Tensor, op: Any
-    ) -> bool:
+    ) -> None:
         """Do the collective. Blocks without the interpreter lock.
 
         Args:
-            algorithm: from `choose`.
+            algorithm: from `choose`, that was built and takes these (`serves`).
             whole: all ranks' parts, contiguous, on the CPU, shape (n * m,).
             part: this rank's, shape (m,), of the same dtype.
             op: a ``dist.ReduceOp.RedOpType``; of no meaning to an all-gather.
-
-        Returns:
-            False, with nothing done, where the algorithm does not take this dtype or op.
 
         Raises:
             RunError: a rank did not take part within the group's timeout, or was lost.
         """
         executable = self.build(algorithm)
-        if not executable.supports(whole.dtype, op):
-            return False
         self._connections.within_limit(executable.communicator, lambda: executable.exchange(whole, part, op))
-        return True
+
+    def serves(self, algorithm: Algorithm[PartsExecutable], message: torch.Tensor, op: Any) -> bool:
+        """Whether an algorithm that was built takes this dtype and op; the same on all ranks."""
+        executable = algorithm.executable
+        assert executable is not None, f"{algorithm.name} was not built"
+        return executable.supports(message.dtype, op)
 
     def _build_anew(self, algorithm: Algorithm[PartsExecutable]) -> PartsExecutable:
         # A communicator numbers ranks by position: whose part is whose is then said by the order.

@@ -5,6 +5,8 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
+import torch
+
 from topotune.errors import UsageError
 from topotune.plan import Row, check_params
 from topotune.plan.algorithms import DEFAULT, OF_THE_BACKEND
@@ -113,6 +115,16 @@ class PlannedCollective(abc.ABC, Generic[E]):
     def close(self) -> None:
         """Forget what was built; nothing may be running."""
         self._built.clear()
+
+    @abc.abstractmethod
+    def serves(self, algorithm: Algorithm[E], message: torch.Tensor, op: Any) -> bool:
+        """Whether an algorithm that was built takes such a message; the same on all ranks.
+
+        Args:
+            algorithm: from `choose`.
+            message: by whose size it was chosen; its size and dtype count.
+            op: a ``dist.ReduceOp.RedOpType``; of no meaning to an all-gather.
+        """
 
     @abc.abstractmethod
     def _build_anew(self, algorithm: Algorithm[E]) -> E:

@@ -18,7 +18,6 @@ compiled code may use, goes from C++ straight to the registered backend.
 
 import warnings
 import weakref
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
@@ -29,38 +28,31 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import (
     AllgatherOptions,
     AllreduceOptions,
-    PrefixStore,
     ProcessGroupGloo,
     ReduceScatterOptions,
     Store,
 )
 
 from topotune.errors import UsageError
-from topotune.plan import find_group
-from topotune.plan.model import Collective
 from topotune.train.agreement import Agreement, missing_table
 from topotune.train.arguments import allreduce_options, is_async, is_on_cpu
 from topotune.train.backends import Typed, fresh_prefix, plain_group, register_backends, typed
 from topotune.train.calls import CALLS, OLD_NAMES, Call
-from topotune.train.drift_record import watching
-from topotune.train.exchanges import Exchanges
-from topotune.train.group_algorithms import GroupAlgorithms
-from topotune.train.on_cpu import OnCpu
-from topotune.train.on_stream import OnStream, StreamedWork
-from topotune.train.planned import Override, PlannedCollective
+from topotune.train.controls import Controls
+from topotune.train.on_stream import StreamedWork
+from topotune.train.planned_side import PlannedSide
 from topotune.train.source import set_in_use
-from topotune.train.tensors import is_plain, memory_of
+from topotune.train.tensors import as_it_lies, is_plain
 from topotune.train.turns import Turns
 from topotune.train.usage import REPORT, GroupUsage
 
-JOIN_TIMEOUT_S: Final = 10.0
 STANDING: Final["weakref.WeakSet[ProcessGroupTopotune]"] = weakref.WeakSet()
 """The groups of this process that were neither aborted nor shut down."""
 
 _CPU: Final = torch.device("cpu")
 
 
-class ProcessGroupTopotune(dist.ProcessGroup):
+class ProcessGroupTopotune(Controls, dist.ProcessGroup):
     """A process group that runs the plan's algorithms, and the wrapped backends for all else.
 
     Args:
@@ -87,7 +79,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         is_world: bool,
     ) -> None:
         # The constructor that takes a store makes an object without the Python trampoline (torch 2.13).
-        super().__init__(rank, size)  # type: ignore[call-arg]
+        dist.ProcessGroup.__init__(self, rank, size)  # type: ignore[call-arg]
         self.private_store = private_store
         self.wrapped = plain_group(store, rank, size, backends)
         register_backends(self, backends)
@@ -99,176 +91,25 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         self._turns = Turns(self._usage)
         self._plans_cpu: bool | None = None
         self._plans_cuda = False
-        self._serve_by(
-            GroupAlgorithms(
-                private_store,
-                rank,
-                size,
-                timeout=self._group_timeout,
-                has_nccl=self._wrapped_names.get("cuda") == "nccl",
-            )
+        self._planned = PlannedSide(
+            private_store,
+            self.wrapped,
+            forwards=self._forwards,
+            names=self._wrapped_names,
+            turns=self._turns,
+            usage=self._usage,
+            is_world=is_world,
+            timeout=self._group_timeout,
         )
         self.is_world = is_world
         self.agreement: Agreement | None = None
         REPORT.open(self._usage)
         STANDING.add(self)
 
-    # What the tuner, the report and tests ask.
-
-    @property
-    def override(self) -> Override | None:
-        """(algorithm, params) for every allreduce of this group, on CPUs and GPUs; None: the plan's.
-
-        Must be set to the same on all ranks, between the same calls.
-
-        Raises:
-            UsageError: on setting an algorithm or parameters that do not exist.
-        """
-        return self._algorithms.allreduce.override
-
-    @override.setter
-    def override(self, override: Override | None) -> None:
-        self._algorithms.set_override("allreduce", override)
-
-    def set_override(self, collective: Collective, override: Override | None) -> None:
-        """`override`, for any collective that plans have tables for.
-
-        Raises:
-            UsageError: an algorithm or parameters that do not exist.
-        """
-        self._algorithms.set_override(collective, override)
-
-    @property
-    def rank_order(self) -> tuple[int, ...] | None:
-        """The rank that stands at each position of a plan's or override's algorithm; None for as numbered.
-
-        Params that name ranks (``groups``) name positions. The wrapped backend keeps its own numbering. Must
-        be set to the same on all ranks, before the first such call.
-        """
-        return self._algorithms.allreduce.rank_order
-
-    @rank_order.setter
-    def rank_order(self, order: tuple[int, ...] | None) -> None:
-        for part in self._algorithms.allreduces:
-            part.rank_order = order
-
-    @property
-    def call_limit(self) -> timedelta | None:
-        """What one call by an override or a plan may take, where that is less than the group's timeout.
-
-        Must be set to the same on all ranks, between the same calls.
-        """
-        return self._algorithms.allreduce.call_limit
-
-    @call_limit.setter
-    def call_limit(self, limit: timedelta | None) -> None:
-        for part in self._algorithms.allreduces:
-            part.call_limit = limit
-
-    @property
-    def wait_limit(self) -> timedelta | None:
-        """What one wait of an override or a plan may take, whatever the group's timeout; None for an hour.
-
-        Must be set before the first such call.
-        """
-        return self._algorithms.allreduce.wait_limit
-
-    @wait_limit.setter
-    def wait_limit(self, limit: timedelta | None) -> None:
-        for part in self._algorithms.allreduces:
-            part.wait_limit = limit
-
-    def build_override(self, collective: Collective = "allreduce", *, on_cuda: bool = False) -> None:
-        """Make the override ready, so that its first call is like any other. Collective over the group.
-
-        Args:
-            collective: whose override.
-            on_cuda: for messages on GPUs; of allreduce alone.
-
-        Raises:
-            RunError: a rank did not come within the group's timeout, or was lost. Then only `renew` helps.
-        """
-        if on_cuda:
-            planned = self._algorithms.on_cuda
-            assert planned is not None, "there is no NCCL here"
-            algorithm = planned.choose(0)
-            if algorithm is not None:
-                planned.build(algorithm)
-        elif collective == "allreduce":
-            self._build_in_turn(self._algorithms.allreduce)
-        else:
-            self._build_in_turn(self._algorithms.parts[collective])
-
-    def _build_in_turn(self, planned: PlannedCollective[Any]) -> None:
-        algorithm = planned.choose(0)
-        if algorithm is not None:
-            self._turns.alone(partial(planned.build, algorithm))
-
-    def stop_planned(self) -> None:
-        """End calls by an override or a plan, on this rank and those that wait for it; from any thread.
-
-        The wrapped backend is left alone. The group runs nothing more until `renew`.
-        """
-        self._algorithms.abort()
-
-    def renew(self) -> None:
-        """New private connections and a new queue, after a call by an override failed; none may be running.
-
-        All ranks do it, between the same calls. What the wrapped backend has in flight goes on.
-        """
-        self._turns.close("was renewed")
-        self._algorithms.abort()
-        if self._turns.queue.join(JOIN_TIMEOUT_S):
-            self._algorithms.close()
-        self._on_cpu.stop_watching()
-        self._turns.renew()
-        before = self._algorithms
-        self._serve_by(before.renewed())
-        if self.agreement is not None:
-            self.set_agreement(self.agreement)
-        self._algorithms.take_settings(before)
-
-    def _serve_by(self, algorithms: GroupAlgorithms) -> None:
-        self._algorithms = algorithms
-        self._on_cpu = OnCpu(algorithms.allreduce, self._turns, self._usage, self.wrapped)
-        self._exchanges = Exchanges(algorithms.parts, self._turns, self._usage, self._forwards, self.size())
-        self._on_cuda = None if algorithms.on_cuda is None else OnStream(algorithms.on_cuda)
-
-    @property
-    def calls(self) -> Counter[tuple[str, str]]:
-        """Number of calls so far by (collective, algorithm); ``default`` is the wrapped backend's own."""
-        return self._usage.total()
-
     def set_agreement(self, agreement: Agreement) -> None:
         """Take what the ranks have agreed on; once, when the group is made."""
         self.agreement = agreement
-        if agreement.plan is None:
-            return
-        backend = agreement.plan.fingerprint.hard.backend
-        algorithms = self._algorithms
-        if backend == self._wrapped_names["cpu"]:
-            allreduce = algorithms.allreduce
-        elif algorithms.on_cuda is not None and backend == self._wrapped_names["cuda"]:
-            allreduce = algorithms.on_cuda
-        else:
-            return
-        group = find_group(agreement.plan, agreement.shape())
-        if group is None:
-            return
-        allreduce.rank_order = agreement.plan.rank_order
-        if group.allreduce is not None:
-            self._usage.planned = True
-            allreduce.set_table(group.allreduce)
-        if allreduce is not algorithms.allreduce:
-            return
-        if group.allreduce is not None and self.size() > 1 and watching():
-            store = PrefixStore(f"drift {algorithms.number}", self.private_store)
-            self._on_cpu.watch(store, {"allreduce": group.allreduce})
-        for collective, parts in algorithms.parts.items():
-            table = getattr(group, collective)
-            if table is not None:
-                self._usage.planned = True
-                parts.set_table(table)
+        self._planned.take(agreement)
 
     # Collectives.
 
@@ -286,18 +127,18 @@ class ProcessGroupTopotune(dist.ProcessGroup):
         tensor = tensors[0]
         if tensor.is_cuda:
             return self._allreduce_on_cuda(tensor, tensors, options)
-        work = self._on_cpu.allreduce(tensor, options) if self._plans_cpu else None
+        work = self._planned.allreduces.allreduce(tensor, options) if self._plans_cpu else None
         return self._forward(_ALLREDUCE, tensors, options) if work is None else work
 
     def _allreduce_on_cuda(self, tensor: torch.Tensor, tensors: Any, options: Any) -> Any:
         """By the plan's algorithm on a stream of the group's, without a wait of the host; or forwarded."""
         work: StreamedWork | None = None
-        if self._on_cuda is not None and self._plans_cuda and is_plain(tensor, "cuda"):
-            algorithm = self._on_cuda.planned.choose(tensor.numel() * tensor.element_size())
-            if algorithm is not None and tensor.is_contiguous():
-                work = self._on_cuda.allreduce(
-                    algorithm, tensor, memory_of(tensor).view(-1), options.reduceOp.op
-                )
+        on_cuda = self._planned.on_cuda
+        if on_cuda is not None and self._plans_cuda and is_plain(tensor, "cuda"):
+            algorithm = on_cuda.planned.choose(tensor.numel() * tensor.element_size())
+            flat = None if algorithm is None else as_it_lies(tensor)
+            if algorithm is not None and flat is not None:
+                work = on_cuda.allreduce(algorithm, tensor, flat, options.reduceOp.op)
                 if work is not None:
                     self._usage.count("allreduce", algorithm.name)
         if work is None:
@@ -319,14 +160,14 @@ class ProcessGroupTopotune(dist.ProcessGroup):
     ) -> Any:
         """A reduce-scatter or an all-gather of ``part``, this rank's, and ``whole``, all ranks' together."""
         work = None
-        if self._exchanges.is_active(call):
+        if self._planned.exchanges.is_active(call):
             if self._plans_cpu is None:
                 self._read_config()
             options: Any = args[0] if args else kwargs.get("opts")
             if options is None:
                 options = ReduceScatterOptions() if call is _REDUCE_SCATTER else AllgatherOptions()
             if self._plans_cpu:
-                work = self._exchanges.exchange(call, whole, part, options)
+                work = self._planned.exchanges.exchange(call, whole, part, options)
         if work is not None:
             return work
         ordered = (part, whole) if call is _REDUCE_SCATTER else (whole, part)
@@ -343,14 +184,15 @@ class ProcessGroupTopotune(dist.ProcessGroup):
                 call.collective, partial(forward, *args, **kwargs), is_async=is_async(call, args, kwargs)
             )
         self._usage.straight[call.collective] += 1
+        on_cuda = self._planned.on_cuda
         if (
-            self._on_cuda is not None
-            and self._on_cuda.planned.active
+            on_cuda is not None
+            and on_cuda.planned.active
             and call.way != "direct"
             and not is_on_cpu(args, kwargs)
         ):
-            return self._on_cuda.forward(partial(forward, *args, **kwargs))
-        if is_ordered and self._algorithms.active_on_cpu and is_async(call, args, kwargs):
+            return on_cuda.forward(partial(forward, *args, **kwargs))
+        if is_ordered and self._planned.algorithms.active_on_cpu and is_async(call, args, kwargs):
             self._turns.remember(work := forward(*args, **kwargs))
             return work
         # Nothing between gloo's start and the caller's wait: a caller that goes on makes the kernel wake
@@ -409,7 +251,7 @@ class ProcessGroupTopotune(dist.ProcessGroup):
     def abort(self) -> None:
         """End what runs here, fail what waits, join the queue's thread. Peers that wait for us fail too."""
         self._turns.close("was aborted")
-        self._algorithms.abort()
+        self._planned.abort()
         self.wrapped.abort()
         self._end()
 
@@ -432,12 +274,8 @@ class ProcessGroupTopotune(dist.ProcessGroup):
             self.abort()
 
     def _end(self) -> None:
-        # A collective of the wrapped backend cannot be interrupted: its own timeout ends it, and then the
-        # thread.
-        if self._turns.queue.join(JOIN_TIMEOUT_S):
-            self._algorithms.close()
+        self._planned.end()
         self._turns.forget()
-        self._on_cpu.stop_watching()
         REPORT.close(self._usage)
         STANDING.discard(self)
         if self.is_world:

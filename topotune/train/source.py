@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from topotune.errors import UsageError
-from topotune.plan import Plan, load_plan
+from topotune.plan import Plan, canonical_bytes, load_plan, plan_from_bytes
 
 PLAN_VARIABLE: Final = "TOPOTUNE_PLAN"
 
@@ -30,13 +30,14 @@ class PlanSource:
     path: Path | None = None
 
     def read(self) -> Plan:
-        """The plan.
+        """The plan; one that a script passed as all ranks will read it, so that what is wrong is found here.
 
         Raises:
             PlanError: its file cannot be read, is no plan, or breaks a rule.
+            TypeError: a script passed one with values that JSON does not have.
         """
         if self.plan is not None:
-            return self.plan
+            return plan_from_bytes(canonical_bytes(self.plan), self.text)
         assert self.path is not None
         return load_plan(self.path)
 

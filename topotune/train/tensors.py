@@ -34,6 +34,24 @@ def are_equal_parts(whole: Any, part: Any, size: int) -> bool:
     )
 
 
+def as_it_lies(tensor: torch.Tensor) -> torch.Tensor | None:
+    """A tensor's memory as one piece, shape (num_elements,), in the order in which it lies there.
+
+    That is what NCCL reduces, whatever the strides, so it must not depend on them who runs a call.
+
+    Returns:
+        None where the memory has gaps, or elements share it; NCCL refuses these.
+    """
+    num_below = 1
+    for stride, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if length > 1:
+            if stride != num_below:
+                return None
+            num_below *= length
+    memory = memory_of(tensor)
+    return memory.as_strided((memory.numel(),), (1,), memory.storage_offset())
+
+
 def memory_of(tensor: torch.Tensor) -> torch.Tensor:
     """The same numbers in the same place, without the tensor's gradient, version counter or inference flag.
 
