@@ -1,7 +1,18 @@
 """Forests reach their rate in the simulation, where all their messages share the network's links."""
 
 import pytest
-from networks import DGX1V, MI250, grid, meshed_boxes, ndv2, racks, star, switched_boxes
+from networks import (
+    DGX1V,
+    MI250,
+    grid,
+    meshed_boxes,
+    ndv2,
+    racks,
+    star,
+    switched_boxes,
+    unlike_boxes,
+    unlike_racks,
+)
 
 from topotune.bounds import allreduce_forest, forest_params
 from topotune.schedule.forest import forest
@@ -19,11 +30,17 @@ NETWORKS = {
     "racks 8:1": racks(2, 4, 25, 12),
     "one degraded host": star([40, 40, 10, 40]),
     "NDv2 2x8": ndv2(2),
+    "racks, one degraded host": unlike_racks([[12, 25, 25, 25], [25] * 4], 40),
+    "racks, thin uplinks, one degraded host": unlike_racks([[6, 25], [25, 25]], 12),
+    "racks, hosts of three rates": unlike_racks([[100, 25, 25, 25], [50, 50, 25, 25]], 60),
+    "boxes, one NIC at half": unlike_boxes([[25, 25], [25, 12], [25, 25]], 2, 100),
 }
 LARGER = {
     "DGX A100 2x8": switched_boxes(2, 8, 300, 25, rails=2),
     "MI250 1x16": meshed_boxes(MI250, 50),
     "torus 4x4": grid(4, 4, 25, wrap=True),
+    "racks 4x6, hosts of three rates": unlike_racks([[100, 50, 50, 25, 25, 25]] * 3 + [[50] * 6], 150),
+    "boxes of 4, one NIC at half": unlike_boxes([[25, 25], [25, 12], [25, 25], [25, 25]], 4, 100),
 }
 
 

@@ -29,8 +29,8 @@ from topotune.tune.shortlist import PredictedTime
 from topotune.tune.trial import DEFAULT, Candidate
 
 _FOREST_PIECES: Final = (1, 4, 16, 32)
-_MOST_FOREST_HOSTS: Final = 8
-"""Of a forest: all ranks wait while it is sought, seconds for 8 unequal hosts, ten and more for 16."""
+_MOST_FOREST_HOSTS: Final = 32
+"""Of a forest: all ranks wait while it is sought, about a second for as many unequal hosts."""
 
 _MOST_FOREST_RANKS: Final = 128
 """A plan names every rank's parent in every tree."""
@@ -94,7 +94,6 @@ class Arrangement:
             return []
         if len(graph.compute) > _MOST_FOREST_RANKS:
             return []
-        graph = with_equal_ways(graph)
         if isinstance(graph_allreduce_bound(graph), NoBound):
             return []
         params = forest_params(allreduce_forest(graph))
