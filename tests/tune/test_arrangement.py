@@ -159,7 +159,7 @@ def test_a_limit_seen_one_way_is_taken_for_both():
 
 
 def test_a_cluster_too_large_for_a_forest_has_none():
-    names = {one.algorithm for one in Arrangement.of(cluster(list(range(17)))).candidates()}
+    names = {one.algorithm for one in Arrangement.of(cluster(list(range(33)))).candidates()}
     assert "ring" in names
     assert "forest" not in names
 

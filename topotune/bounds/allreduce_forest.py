@@ -36,7 +36,7 @@ _MOST_EQUAL: Final = 16
 _QUICK_HOSTS: Final = 32
 _QUICK_MESHED_HOSTS: Final = 8
 _CLOSE: Final = 0.99  # of the optimum: nothing finer is tried with equal shares
-_CLOSE_PAIRS: Final = 0.995
+_CLOSE_PAIRS: Final = 0.998
 _MAX_ROUNDS: Final = 20
 _UNITS: Final = 10_080
 """That the message is cut in: many small shares are a whole number of them."""

@@ -94,6 +94,7 @@ class Arrangement:
             return []
         if len(graph.compute) > _MOST_FOREST_RANKS:
             return []
+        graph = with_equal_ways(graph)
         if isinstance(graph_allreduce_bound(graph), NoBound):
             return []
         params = forest_params(allreduce_forest(graph))
