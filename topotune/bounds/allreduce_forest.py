@@ -38,8 +38,11 @@ _QUICK_MESHED_HOSTS: Final = 8
 _CLOSE: Final = 0.99  # of the optimum: nothing finer is tried with equal shares
 _CLOSE_PAIRS: Final = 0.998
 _MAX_ROUNDS: Final = 20
-_UNITS: Final = 10_080
-"""That the message is cut in: many small shares are a whole number of them."""
+_UNITS: Final = (720, 10_080, 1_000_000)
+"""That the message is cut in, the first that costs little: many small shares are a whole number of 720."""
+
+_ROUNDING: Final = 1e-3
+"""Share of the rate that whole units may cost."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,7 +169,21 @@ def _equal_shares(graph: CapacityGraph, optimum_algbw_bytes_per_s: float) -> All
 
 def _of_pairs(graph: CapacityGraph, found: TreePairs, optimum_algbw_bytes_per_s: float) -> AllreduceForest:
     """Pairs in whole units, in the least time that the links allow for these."""
-    units = [round(pair.share * _UNITS) for pair in found.pairs]
+    best: AllreduceForest | None = None
+    for resolution in (units for units in _UNITS if units >= 4 * len(found.pairs)):
+        one = _in_units(graph, found, resolution, optimum_algbw_bytes_per_s)
+        if best is None or one.algbw_bytes_per_s > best.algbw_bytes_per_s:
+            best = one
+        if best.algbw_bytes_per_s >= (1 - _ROUNDING) * found.algbw_bytes_per_s:
+            break
+    assert best is not None
+    return best
+
+
+def _in_units(
+    graph: CapacityGraph, found: TreePairs, resolution: int, optimum_algbw_bytes_per_s: float
+) -> AllreduceForest:
+    units = [round(pair.share * resolution) for pair in found.pairs]
     up, down = list[Tree](), list[Tree]()
     ways_up, ways_down = dict[tuple[int, int], Counter[Path]](), dict[tuple[int, int], Counter[Path]]()
     load = Counter[Arc]()

@@ -53,8 +53,8 @@ _OFTEN: Final = 0.01
 _DIRECT: Final = 0.005
 """What a pair may cost more in which all hosts exchange with the root itself, over its cost."""
 
-_HOP: Final = 1e-6
-"""Price of a link beside its own, in the mean price: of ways and trees that cost the same the shorter."""
+_HOP: Final = 1e-7
+"""Price of a link beside its own, where a pair costs about 1: of ways that cost the same the shorter."""
 
 _GIVEN_UP: Final = 1e-3
 """Share of the rate that equal shares and low trees may cost."""
@@ -119,9 +119,11 @@ def pack_pairs(graph: CapacityGraph, optimum: CutPlanes, *, close: float, max_ro
     """
     packing = _Packing(graph, optimum)
     packing.take_turns()
+    rate = packing.solve()
     for _ in range(max_rounds):
-        if packing.solve() >= close or not packing.add_cheapest():
+        if rate >= close or not packing.add_cheapest():
             break
+        rate = packing.solve()
     return packing.found()
 
 
@@ -190,6 +192,7 @@ class _Packing:
         for turn in range(turns):
             ahead = used / self._room - turn
             prices = self._prices * np.exp(np.clip(_DEARER / num_hosts * ahead, -30.0, 30.0))
+            prices /= prices @ self._room
             ways = _Ways(self._ends, num_hosts, prices)
             down, up = cheapest_trees(ways.costs), cheapest_trees(ways.costs.T)
             often = 1.0 + _OFTEN * rooted * num_hosts / (turn + 1)
@@ -284,10 +287,9 @@ class _Ways:
         self.link = {pair: number for number, pair in enumerate(ends)}
         tail, head = np.array(ends, dtype=np.int64).T
         self._size = size = int(max(tail.max(), head.max())) + 1
-        hop = _HOP * float(prices.mean())
         # A host that a way enters is another vertex than the one that it leaves: no way leads through it.
         net = scipy.sparse.csr_array(
-            (prices + hop, (tail, np.where(head < num_hosts, head + size, head))),
+            (prices + _HOP, (tail, np.where(head < num_hosts, head + size, head))),
             shape=(size + num_hosts, size + num_hosts),
         )
         costs, self._before = scipy.sparse.csgraph.dijkstra(
