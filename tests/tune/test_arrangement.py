@@ -1,6 +1,7 @@
 """The order of a run, what it tries in it, and what it expects of it."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from topotune.bounds import CapacityGraph, with_equal_ways
 from topotune.links.model import LinkCost, LinkModel, PairsAcross, SharedCapacity
 from topotune.schedule.candidates import candidates
+from topotune.schedule.catalog import build
 from topotune.simulate import predict_candidate
 from topotune.simulate.survey import survey
 from topotune.tune.arrangement import Arrangement
@@ -156,6 +158,24 @@ def test_a_limit_seen_one_way_is_taken_for_both():
     even = with_equal_ways(graph)
     assert even.capacities["s", "a"] == 10
     assert even.unlimited == {("b", "s"), ("s", "b")}
+
+
+def test_twelve_unlike_nodes_in_racks_have_a_forest_whose_shares_follow_their_links():
+    model = cluster(list(range(12)), [list(range(6)), list(range(6, 12))])
+    slow = 4  # its link bears half of the others', out and in
+    shared = tuple(
+        replace(one, capacity_bytes_per_s=RATE / 2) if number in (2 * slow, 2 * slow + 1) else one
+        for number, one in enumerate(model.shared)
+    )
+    found = [
+        one for one in Arrangement.of(replace(model, shared=shared)).candidates() if one.algorithm == "forest"
+    ]
+    assert [one.params["pieces"] for one in found] == [1, 4, 16, 32]
+    schedule = build("forest", found[0].params, 12)
+    share = Counter[int]()
+    for weight, parents in zip(schedule.params["weights"], schedule.params["down"], strict=True):
+        share[parents.index(-1)] += weight
+    assert share[slow] < min(share[rank] for rank in range(12) if rank != slow)
 
 
 def test_a_cluster_too_large_for_a_forest_has_none():

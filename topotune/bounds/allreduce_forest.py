@@ -33,7 +33,7 @@ _TREES_PER_RANK: Final = (1, 2, 3, 4, 6, 8)
 _MOST_EQUAL: Final = 16
 """Hosts whose all-gather is packed: takes seconds."""
 
-_QUICK_HOSTS: Final = 32
+_QUICK_HOSTS: Final = 16
 _QUICK_MESHED_HOSTS: Final = 8
 _CLOSE: Final = 0.99  # of the optimum: nothing finer is tried with equal shares
 _CLOSE_PAIRS: Final = 0.998
@@ -100,7 +100,7 @@ def forest_params(found: AllreduceForest) -> dict[str, list[int] | list[list[int
 
 
 def is_quick(graph: CapacityGraph) -> bool:
-    """Whether `allreduce_forest` takes about a second at most."""
+    """Whether `allreduce_forest`, and its schedule's prediction, take about a second at most."""
     return len(graph.hosts) <= (_QUICK_MESHED_HOSTS if _is_meshed(graph) else _QUICK_HOSTS)
 
 

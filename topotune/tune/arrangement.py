@@ -35,6 +35,9 @@ _MOST_FOREST_HOSTS: Final = 32
 _MOST_FOREST_RANKS: Final = 128
 """A plan names every rank's parent in every tree."""
 
+_MOST_FOREST_TRANSFERS: Final = 2**20
+"""Of what is cut in pieces: more take seconds to build, to prove and to predict."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arrangement:
@@ -98,7 +101,12 @@ class Arrangement:
         if isinstance(graph_allreduce_bound(graph), NoBound):
             return []
         params = forest_params(allreduce_forest(graph))
-        return [("forest", {**params, "pieces": pieces}) for pieces in _FOREST_PIECES]
+        transfers = 2 * (len(graph.compute) - 1) * len(params["weights"])
+        return [
+            ("forest", {**params, "pieces": pieces})
+            for pieces in _FOREST_PIECES
+            if pieces == 1 or transfers * pieces <= _MOST_FOREST_TRANSFERS
+        ]
 
     def predictor(self, sizes: Iterable[int]) -> PredictedTime:
         """The simulator's time of a candidate at a size; infinite where it does not take the size.
