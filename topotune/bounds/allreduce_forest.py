@@ -18,7 +18,7 @@ from typing import Final
 
 from topotune.bounds.bound import is_open
 from topotune.bounds.cut import allgather_bound, reduce_scatter_bound, tightest_split
-from topotune.bounds.cut_planes import allreduce_by_cuts
+from topotune.bounds.cut_planes import CutPlanes, allreduce_by_cuts
 from topotune.bounds.forest import Forest, Path, Tree, over_ranks, spanning_forest
 from topotune.bounds.graph import Arc, CapacityGraph, is_balanced
 from topotune.bounds.symmetry import likeness
@@ -112,7 +112,7 @@ def allreduce_forest(graph: CapacityGraph) -> AllreduceForest:
 
     Raises:
         ValueError: the ranks cannot all reach each other, or nothing limits what they exchange.
-        UsageError: the network is too large.
+        UsageError: more than ``MAX_HOSTS`` hosts.
 
     Complexity: as of `allreduce_by_cuts` and `pack_pairs`; with hosts that are linked directly, seconds from
     about 12 of them.
@@ -124,17 +124,15 @@ def allreduce_forest(graph: CapacityGraph) -> AllreduceForest:
         raise ValueError("the ranks cannot all reach each other")
     if is_open(graph, [arc for arc in graph.capacities if arc[0] in side and arc[1] not in side]):
         raise ValueError("no links with a known limit separate the ranks")
-    optimum = (
-        allreduce_by_cuts(graph, likeness(graph), split_bytes_per_s=split)
-        if len(graph.hosts) <= MAX_HOSTS
-        else None
-    )
-    if optimum is None:
+    if len(graph.hosts) > MAX_HOSTS:
         raise UsageError(
-            f"a forest for {len(graph.hosts)} {graph.host_word} and {len(graph.capacities)} links: there can"
-            f" be {MAX_HOSTS} of them, fewer with many links",
+            f"a forest for {len(graph.hosts)} {graph.host_word}: there can be {MAX_HOSTS} of them",
             hint="topotune optimum bounds larger networks; hierarchical and blueconnect schedules fit them",
         )
+    # Too many links for the programme by cuts: no prices to begin with, and the split as its bound.
+    optimum = allreduce_by_cuts(graph, likeness(graph), split_bytes_per_s=split) or CutPlanes(
+        algbw_bytes_per_s=float(split), is_optimum=False, prices=dict.fromkeys(graph.capacities, 0.0)
+    )
     if _is_meshed(graph) and len(graph.hosts) <= _MOST_EQUAL and is_balanced(graph):
         both = [find(graph).algbw_bytes_per_s for find in (allgather_bound, reduce_scatter_bound)]
         if 1.0 / sum(1.0 / algbw for algbw in both) >= _CLOSE * optimum.algbw_bytes_per_s:
