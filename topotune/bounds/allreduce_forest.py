@@ -27,7 +27,7 @@ from topotune.errors import UsageError
 from topotune.plan.algorithms import MAX_TREES
 
 MAX_HOSTS: Final = 96
-"""Of different links: as many take about 15 s on a core, and the time grows with their third power."""
+"""As many of different links took 10 s on a core, 2026-11; the time grows with their third power."""
 
 _TREES_PER_RANK: Final = (1, 2, 3, 4, 6, 8)
 _MOST_EQUAL: Final = 16
