@@ -27,7 +27,7 @@ def cheapest_trees(costs: FloatArray) -> IntArray:
     Returns:
         Row r: the parent of each vertex in a tree out of r; -1 for r itself. Shape (n, n).
 
-    Complexity: O(n^2) steps of numpy's for the circles, and O(n) for each root.
+    Complexity: O(n^2) for the circles, in O(n) calls of numpy, and O(n) for each root.
     """
     size = len(costs)
     circles = _Circles(costs)
