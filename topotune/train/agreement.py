@@ -36,6 +36,7 @@ from topotune.plan import (
     find_group,
     plan_from_bytes,
 )
+from topotune.plan.unequal_shares import without_unequal_shares
 from topotune.train.source import PlanSource
 
 
@@ -150,12 +151,8 @@ def agree(
     verdict = compare_fingerprints(plan.fingerprint, live)
     problems = [f"rank {rank}: {fact['problem']}" for rank, fact in enumerate(facts) if fact["problem"]]
     problems += verdict.hard
-    notes = [*verdict.soft, *nodes.warnings]
-    why_unordered = against_order(plan.rank_order, nodes.node_of_rank, same_hosts=verdict.same_hosts)
-    if why_unordered is not None:
-        # Algorithms and groups stay: they are as right on ranks as numbered, only slower perhaps.
-        plan = replace(plan, rank_order=None)
-        notes.append(f"its rank_order {why_unordered}: ranks stand as numbered, which may be slower")
+    plan, left_out = on_these_hosts(plan, nodes.node_of_rank, same_hosts=verdict.same_hosts)
+    notes = [*verdict.soft, *nodes.warnings, *left_out]
     speaks = group.rank() == 0
     if problems:
         outcome = f"plan {published['source']} is not used ({_few(problems)})"
@@ -169,6 +166,30 @@ def agree(
         global_ranks=tuple(global_ranks),
         node_of_rank=nodes.node_of_rank,
     )
+
+
+def on_these_hosts(
+    plan: Plan, node_of_rank: Sequence[int], *, same_hosts: bool
+) -> tuple[Plan, tuple[str, ...]]:
+    """A plan without what is bound to other hosts, or to other places on them; and what that is, in words.
+
+    Args:
+        plan: of a group.
+        node_of_rank: of its ranks, as it is here.
+        same_hosts: whether the plan was made on these hosts.
+    """
+    left_out = []
+    why_unordered = against_order(plan.rank_order, node_of_rank, same_hosts=same_hosts)
+    if why_unordered is not None:
+        # Algorithms and groups stay: they are as right on ranks as numbered, only slower perhaps.
+        plan = replace(plan, rank_order=None)
+        left_out.append(f"its rank_order {why_unordered}: ranks stand as numbered, which may be slower")
+    if not same_hosts:
+        plan, num_rows = without_unequal_shares(plan)
+        if num_rows:
+            sizes = "one range of sizes" if num_rows == 1 else f"{num_rows} ranges of sizes"
+            left_out.append(f"its unequal shares are bound to its hosts: the default runs in {sizes}")
+    return plan, tuple(left_out)
 
 
 def against_order(
