@@ -7,7 +7,7 @@ import pytest
 from exact_packing import exact_algbw, leads_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from networks import Net, grid, ndv2, racks, star, unlike_racks
+from networks import Net, grid, ndv2, racks, star, unlike_boxes, unlike_racks
 
 from topotune.bounds import CapacityGraph, allreduce_forest, allreduce_lp, graph_allreduce_bound
 from topotune.bounds.arborescence import cheapest_trees
@@ -146,6 +146,12 @@ def test_without_prices_to_begin_with_pairs_come_close_as_well():
     )
     found = pack_pairs(graph, blind, close=0.998, max_rounds=20)
     assert 0.98 * optimum <= found.algbw_bytes_per_s <= optimum * (1 + 1e-9)
+
+
+def test_shares_are_cut_fine_enough_for_thin_links_beside_wide_ones():
+    """What a rail of 2 in 1,000 of the other's rate carries is no whole number of the first units tried."""
+    found = allreduce_forest(unlike_boxes([[10000, 20]] * 3, 2, 400_000))
+    assert found.algbw_bytes_per_s >= 0.995 * found.optimum_algbw_bytes_per_s
 
 
 def test_too_many_hosts_are_refused_with_the_limit():
