@@ -17,6 +17,7 @@ import scipy
 from topotune.bounds import (
     CapacityGraph,
     allgather_bound,
+    allreduce_forest,
     graph_allreduce_bound,
     graph_from_topology,
     reduce_scatter_bound,
@@ -76,6 +77,15 @@ def tasks(*, exact: bool) -> list[tuple[str, float | None, Callable[[], object]]
     )
     if exact:
         found.append(("forest of 2 x mi250-16gpu, exact", 120.0, lambda: spanning_forest(mi250)))
+    for num_racks, hosts in ((1, 8), (2, 8), (4, 8), (8, 8), (8, 12)):
+        graph = unlike_racks(num_racks, hosts)
+        found.append(
+            (
+                f"allreduce forest of {num_racks * hosts} unlike hosts in {num_racks} racks",
+                None,
+                lambda graph=graph: allreduce_forest(graph),
+            )
+        )
     box = load_profile("dgx-h100")
     fabric, _ = machine_fabric(box, 128)
     ring = dict(patterns(8))["ring"]
@@ -127,6 +137,22 @@ def tasks(*, exact: bool) -> list[tuple[str, float | None, Callable[[], object]]
                 )
             )
     return found
+
+
+def unlike_racks(num_racks: int, hosts_per_rack: int) -> CapacityGraph:
+    """Hosts of 25, 50 and 100 GB/s, no two alike, in racks whose uplinks carry a fifth of what they need."""
+    capacities, compute = dict[tuple[str, str], int](), list[str]()
+    for rack in range(num_racks):
+        total = 0
+        for place in range(hosts_per_rack):
+            host = f"r{rack}h{place}"
+            compute.append(host)
+            rate = (25, 50, 100)[(rack + place) % 3] * 10**9 + len(compute) * 10**6
+            capacities[host, f"rack{rack}"] = capacities[f"rack{rack}", host] = rate
+            total += rate
+        if num_racks > 1:
+            capacities[f"rack{rack}", "spine"] = capacities["spine", f"rack{rack}"] = total // 5
+    return CapacityGraph(capacities=capacities, compute=tuple(compute))
 
 
 def solvers() -> tuple[object, ...]:

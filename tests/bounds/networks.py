@@ -105,6 +105,30 @@ def racks(num_racks, hosts_per_rack, host_rate, uplink_rate):
     return net.graph()
 
 
+def unlike_racks(rates, uplink_rate):
+    """Hosts of these rates on a switch a rack, racks on a spine."""
+    net = Net()
+    for rack, hosts in enumerate(rates):
+        net.join(f"rack{rack}", "spine", uplink_rate)
+        for host, rate in enumerate(hosts):
+            net.compute.append(f"r{rack}h{host}")
+            net.join(f"r{rack}h{host}", f"rack{rack}", rate)
+    return net.graph()
+
+
+def unlike_boxes(rates, gpus, gpu_rate):
+    """Boxes of GPUs on one switch, each with NICs of these rates on a fabric switch a rail."""
+    net = Net()
+    for box, nics in enumerate(rates):
+        for gpu in range(gpus):
+            net.compute.append(f"b{box}g{gpu}")
+            net.join(f"b{box}g{gpu}", f"b{box}nvs", gpu_rate)
+        for rail, rate in enumerate(nics):
+            net.join(f"b{box}nvs", f"b{box}nic{rail}", rate)
+            net.join(f"b{box}nic{rail}", f"rail{rail}", rate)
+    return net.graph()
+
+
 def full_mesh(gpus, rate):
     """Every GPU linked to every other."""
     net = Net()

@@ -4,11 +4,12 @@ import pytest
 
 from topotune.bounds import graph_from_topology
 from topotune.bounds.graph import servers_of_graph
-from topotune.errors import UsageError
+from topotune.errors import InputFileError, UsageError
+from topotune.topology import topology_from_document, topology_to_document
 from topotune.topology.catalog import load_profile
 from topotune.topology.model import Link, Pair, Source, Topology, Vertex
 from topotune.topology.profile_topology import machine_network
-from topotune.topology.servers import server_vertices, with_servers, without_servers
+from topotune.topology.servers import server_vertices, with_servers, without_idle_nodes, without_servers
 from topotune.topology.what_if import without
 
 
@@ -60,15 +61,87 @@ def test_what_is_known_of_two_devices_of_a_server_goes_with_it():
     assert again.pairs == pairs[1:]
 
 
-def test_a_processor_of_no_node_is_no_server():
-    """It would take the switches with it, which are of no node either."""
-    links = tuple(
-        Link(src=a, dst=b, kind="ethernet", bandwidth_bytes_per_s=1e9)
-        for one in ("n0/gpu0", "n1/gpu0", "cpu")
-        for a, b in ((one, "switch"), ("switch", one))
+def star_of(*nodes, servers=(), cpus=()):
+    """GPUs of these nodes on one switch, and beside them nodes with a processor alone."""
+    ids = [*(f"{node}/gpu0" for node in nodes), *(f"{node}/cpu0" for node in cpus)]
+    return Topology(
+        source=Source(kind="probe"),
+        vertices=(
+            *(Vertex(id=one, kind=one.split("/")[1][:3], node=one.split("/")[0]) for one in ids),
+            Vertex(id="switch", kind="switch"),
+        ),
+        links=both_ways(*((one, "switch") for one in ids)),
+        servers=servers,
     )
-    gpus = (Vertex(id=f"{node}/gpu0", kind="gpu", node=node) for node in ("n0", "n1"))
-    vertices = (*gpus, Vertex(id="cpu", kind="cpu"), Vertex(id="switch", kind="switch"))
-    topology = Topology(source=Source(kind="probe"), vertices=vertices, links=links)
-    assert server_vertices(topology) == ()
-    assert without_servers(topology) is topology
+
+
+def both_ways(*ends):
+    return tuple(
+        Link(src=src, dst=dst, kind="ethernet", bandwidth_bytes_per_s=1e9)
+        for a, b in ends
+        for src, dst in ((a, b), (b, a))
+    )
+
+
+def test_only_what_is_named_serves():
+    topology = star_of("n0", "n1", cpus=("store", "helper"), servers=("helper/cpu0",))
+    assert server_vertices(topology) == ("helper/cpu0",)
+    left = without_idle_nodes(topology)
+    assert {vertex.node for vertex in left.vertices} == {"n0", "n1", "helper", None}
+    assert left.warnings == (
+        "nodes without ranks (store) are left out: only what the file names in servers adds for the ranks",
+    )
+    assert {vertex.node for vertex in without_servers(left).vertices} == {"n0", "n1", None}
+
+
+def test_where_all_work_nothing_is_left_out():
+    topology = star_of("n0", "n1", cpus=("helper",), servers=("helper/cpu0",))
+    assert without_idle_nodes(topology) is topology
+    assert without_servers(star_of("n0", "n1")).vertices == star_of("n0", "n1").vertices
+
+
+def test_a_gateway_hands_on_what_has_no_other_way():
+    topology = replace(
+        star_of("n0", "n1", cpus=("gate",)),
+        links=both_ways(("n0/gpu0", "gate/cpu0"), ("gate/cpu0", "n1/gpu0")),
+    )
+    left = without_idle_nodes(topology)
+    assert left.links == topology.links
+    assert left.warnings == ("nodes without ranks (gate) only hand on what others exchange",)
+    assert server_vertices(left) == ()
+    apart = replace(topology, links=())
+    assert "left out" in without_idle_nodes(apart).warnings[0]
+
+
+def test_many_idle_nodes_are_named_in_short():
+    left = without_idle_nodes(star_of("n0", "n1", cpus=[f"store{number}" for number in range(5)]))
+    assert "(store0, store1, store2 and 2 more)" in left.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("servers", "says"),
+    [
+        (("n9/cpu0",), "server 0 is on 'n9/cpu0', which is no vertex"),
+        (("helper/cpu0", "helper/cpu0"), "two servers are on 'helper/cpu0'"),
+        (("switch",), "server 0 is on 'switch', which is of no node"),
+        (("n0/gpu0",), "server 0 is on node 'n0', which holds ranks"),
+    ],
+)
+def test_what_cannot_serve_is_refused(servers, says):
+    with pytest.raises(ValueError, match=says):
+        star_of("n0", "n1", cpus=("helper",), servers=servers)
+
+
+def test_processors_of_servers_hold_no_rank():
+    topology = star_of(cpus=("n0", "n1", "helper"), servers=("helper/cpu0",))
+    assert topology.compute == ("n0/cpu0", "n1/cpu0")
+
+
+def test_servers_are_kept_in_the_file():
+    topology = star_of("n0", "n1", cpus=("helper",), servers=("helper/cpu0",))
+    document = topology_to_document(topology)
+    assert document["servers"] == ["helper/cpu0"]
+    assert topology_from_document(document, "t.json") == topology
+    assert "servers" not in topology_to_document(star_of("n0", "n1"))
+    with pytest.raises(InputFileError, match=r"t.json: server 0 is on 'n0/gpu0'|which holds ranks"):
+        topology_from_document({**document, "servers": ["n0/gpu0"]}, "t.json")

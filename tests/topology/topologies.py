@@ -134,4 +134,5 @@ def relabelled(topology: Topology, names: dict[str, str], order: list[int]) -> T
             replace(link, src=names[link.src], dst=names[link.dst]) for link in reversed(topology.links)
         ),
         ranks=tuple(names[each] for each in topology.ranks),
+        servers=tuple(names[each] for each in topology.servers),
     )

@@ -16,7 +16,7 @@ import topotune
 from topotune.errors import PlanError, UsageError
 from topotune.plan import GroupShape, file_bytes
 from topotune.train import agreement
-from topotune.train.agreement import against_order, shape_of
+from topotune.train.agreement import against_order, on_these_hosts, shape_of
 
 pytestmark = pytest.mark.gloo
 
@@ -318,6 +318,18 @@ def test_an_order_made_for_other_hosts_or_another_placement_is_left_out(
     order, node_of_rank, same_hosts, problem
 ):
     assert against_order(order, node_of_rank, same_hosts=same_hosts) == problem
+
+
+def test_unequal_shares_made_for_other_hosts_are_left_out():
+    unequal = rows((0, "ring", {}), (1024, "parameter_server", {"shares": [4, 1, 1]}))
+    plan = job_plan(NUM_RANKS, unequal)
+    world, *others = plan.groups
+    on_three_nodes = GroupShape(num_ranks=NUM_RANKS, num_nodes=NUM_RANKS, ranks_per_node=1, stride=1)
+    plan = replace(plan, groups=(replace(world, shape=on_three_nodes), *others))
+    assert on_these_hosts(plan, (0, 1, 2), same_hosts=True) == (plan, ())
+    elsewhere, left_out = on_these_hosts(plan, (0, 1, 2), same_hosts=False)
+    assert [row.algorithm for row in elsewhere.groups[0].allreduce] == ["ring", "default"]
+    assert left_out == ("its unequal shares are bound to its hosts: the default runs in one range of sizes",)
 
 
 @pytest.mark.parametrize(

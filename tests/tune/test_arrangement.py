@@ -1,13 +1,15 @@
 """The order of a run, what it tries in it, and what it expects of it."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
-from topotune.bounds import CapacityGraph, with_equal_ways
+from topotune.bounds import CapacityGraph, graph_allreduce_bound, graph_from_links, with_equal_ways
 from topotune.links.model import LinkCost, LinkModel, PairsAcross, SharedCapacity
 from topotune.schedule.candidates import candidates
+from topotune.schedule.catalog import build
 from topotune.simulate import predict_candidate
 from topotune.simulate.survey import survey
 from topotune.tune.arrangement import Arrangement
@@ -158,8 +160,30 @@ def test_a_limit_seen_one_way_is_taken_for_both():
     assert even.unlimited == {("b", "s"), ("s", "b")}
 
 
+def test_twelve_nodes_in_racks_have_a_forest_that_spares_the_slow_one():
+    model = cluster(list(range(12)), [list(range(6)), list(range(6, 12))])
+    slow = 4  # its link bears half of what the others' do, out and in
+    shared = tuple(
+        replace(one, capacity_bytes_per_s=RATE / 2) if number in (2 * slow, 2 * slow + 1) else one
+        for number, one in enumerate(model.shared)
+    )
+    model = replace(model, shared=shared)
+    found = [one for one in Arrangement.of(model).candidates() if one.algorithm == "forest"]
+    assert [one.params["pieces"] for one in found] == [1, 4, 16, 32]
+    params = build("forest", found[0].params, 12).params
+    sent = Counter[int]()
+    ways_up = params.get("up", params["down"])
+    for weight, down, up in zip(params["weights"], params["down"], ways_up, strict=True):
+        for rank in range(12):
+            sent[rank] += weight * (down.count(rank) + (up[rank] >= 0))
+    s_per_byte = graph_allreduce_bound(graph_from_links(model)).s_per_byte
+    limits = [RATE / 2 if rank == slow else RATE for rank in range(12)]
+    for rank, limit in enumerate(limits):
+        assert sent[rank] / sum(params["weights"]) / limit <= s_per_byte * 1.01
+
+
 def test_a_cluster_too_large_for_a_forest_has_none():
-    names = {one.algorithm for one in Arrangement.of(cluster(list(range(17)))).candidates()}
+    names = {one.algorithm for one in Arrangement.of(cluster(list(range(33)))).candidates()}
     assert "ring" in names
     assert "forest" not in names
 

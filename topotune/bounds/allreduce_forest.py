@@ -1,30 +1,48 @@
-"""Forests of an allreduce: equal shares where hosts are alike, larger ones for those who can carry more.
+"""Forests of an allreduce: shares of the message and trees to add and to copy them along, for any network.
 
-Theory of operation. Where twice the all-gather is the optimum of an allreduce, its forest serves, once
-upwards (that of the reversed links) and once downwards. Elsewhere the linear programme (`topotune.bounds.lp`)
-says which share of the message each host should own, and how much of each link should serve adding and how
-much copying. Both are rounded to whole units of one tree, at a few resolutions, with a little more time until
-the trees of both parts fit; what the rounding leaves unequal at a switch is cut off, since a forest needs as
-much in as out. Each host then owns as many units of the message as it roots trees: a unit goes up one tree
-and down another.
+Theory of operation. A packing of pairs of trees (`topotune.bounds.tree_pairs`) says what share of the message
+each pair takes, whatever the hosts' links: shares become whole units, and the fullest link says how long they
+take. Each host then owns as many units as it roots trees: a unit goes up one tree and down another.
+
+Between hosts that are linked directly, not by switches, trees of such a packing are higher than they need to
+be, and messages wait. Where equal shares reach the optimum there, as on most machines, the forest of the
+all-gather serves, once upwards (that of the reversed links) and once downwards (`topotune.bounds.forest`).
 """
 
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 from math import gcd
+from typing import Final
 
-from topotune.bounds.bound import NoBound, graph_allreduce_bound
-from topotune.bounds.forest import Forest, Network, Tree, carries, over_ranks, spanning_forest
-from topotune.bounds.graph import CapacityGraph
-from topotune.bounds.lp import AllreduceOptimum, allreduce_lp
+from topotune.bounds.bound import is_open
+from topotune.bounds.cut import allgather_bound, reduce_scatter_bound, tightest_split
+from topotune.bounds.cut_planes import CutPlanes, allreduce_by_cuts
+from topotune.bounds.forest import Forest, Path, Tree, over_ranks, spanning_forest
+from topotune.bounds.graph import Arc, CapacityGraph, is_balanced
+from topotune.bounds.symmetry import likeness
+from topotune.bounds.tree_pairs import TreePairs, pack_pairs
+from topotune.errors import UsageError
+from topotune.plan.algorithms import MAX_TREES
 
-_TREES_PER_RANK = (1, 2, 3, 4, 6, 8)
-_RESOLUTIONS = (12, 24, 60, 120, 240)  # trees: more of them fit the shares better, and cost more messages
-_MAX_LP_HOSTS = 24  # beyond, the linear programme that gives shares takes longer than a second
-_CLOSE = 0.99  # of the optimum: nothing finer is tried
-_MORE_TIME = (0, 1, 2, 4, 6, 9, 12, 16, 20, 25, 33, 50)  # per cent
+MAX_HOSTS: Final = 96
+"""As many of different links took 10 s on a core, 2026-11; the time grows with their third power."""
+
+_TREES_PER_RANK: Final = (1, 2, 3, 4, 6, 8)
+_MOST_EQUAL: Final = 16
+"""Hosts whose all-gather is packed: takes seconds."""
+
+_QUICK_HOSTS: Final = 16
+_QUICK_MESHED_HOSTS: Final = 8
+_CLOSE: Final = 0.99  # of the optimum: nothing finer is tried with equal shares
+_CLOSE_PAIRS: Final = 0.998
+_MAX_ROUNDS: Final = 20
+_UNITS: Final = (720, 10_080, 1_000_000)
+"""That the message is cut in, the first that costs little: many small shares are a whole number of 720."""
+
+_ROUNDING: Final = 1e-3
+"""Share of the rate that whole units may cost."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +83,7 @@ class AllreduceForest:
                         )
                     )
                     left -= used
-        return [(up, down) for up, down in over_ranks(pairs, self.copying.members)]
+        return [(up, down) for up, down in over_ranks(pairs, self.copying.members, most=MAX_TREES)]
 
 
 def forest_params(found: AllreduceForest) -> dict[str, list[int] | list[list[int]]]:
@@ -81,31 +99,50 @@ def forest_params(found: AllreduceForest) -> dict[str, list[int] | list[list[int
     return params
 
 
+def is_quick(graph: CapacityGraph) -> bool:
+    """Whether `allreduce_forest`, and its schedule's prediction, take about a second at most."""
+    return len(graph.hosts) <= (_QUICK_MESHED_HOSTS if _is_meshed(graph) else _QUICK_HOSTS)
+
+
 def allreduce_forest(graph: CapacityGraph) -> AllreduceForest:
     """Trees and shares that come close to the optimum of an allreduce, whatever the hosts' links.
 
     Args:
-        graph: ranks on at least two vertices; as much enters every switch as leaves it.
+        graph: ranks on at least two vertices. A switch may be entered by more than leaves it.
 
     Raises:
-        ValueError: the ranks cannot all reach each other, or a switch is out of balance.
+        ValueError: the ranks cannot all reach each other, or nothing limits what they exchange.
+        UsageError: more than ``MAX_HOSTS`` hosts.
 
-    Complexity: the linear programme's, seconds from about 30 hosts; with more, shares are equal.
+    Complexity: as of `allreduce_by_cuts` and `pack_pairs`; with hosts that are linked directly, seconds from
+    about 12 of them.
     """
-    bound = graph_allreduce_bound(graph)
-    if isinstance(bound, NoBound):
-        raise ValueError(bound.reason)
-    best = _equal_shares(graph, 1.0 / bound.s_per_byte)
-    if len(graph.hosts) > _MAX_LP_HOSTS or best.algbw_bytes_per_s >= _CLOSE * best.optimum_algbw_bytes_per_s:
-        return best
-    optimum = allreduce_lp(graph, spread=True)
-    for resolution in _RESOLUTIONS:
-        found = _at_resolution(graph, optimum, resolution)
-        if found and found.algbw_bytes_per_s > best.algbw_bytes_per_s:
-            best = found
-        if best.algbw_bytes_per_s >= _CLOSE * optimum.algbw_bytes_per_s:
-            break
-    return best
+    if len(graph.hosts) == 1:
+        raise ValueError("all ranks sit on one vertex, where no link bounds them")
+    split, side = tightest_split(graph)
+    if split == 0:
+        raise ValueError("the ranks cannot all reach each other")
+    if is_open(graph, [arc for arc in graph.capacities if arc[0] in side and arc[1] not in side]):
+        raise ValueError("no links with a known limit separate the ranks")
+    if len(graph.hosts) > MAX_HOSTS:
+        raise UsageError(
+            f"a forest for {len(graph.hosts)} {graph.host_word}: there can be {MAX_HOSTS} of them",
+            hint="topotune optimum bounds larger networks; hierarchical and blueconnect schedules fit them",
+        )
+    # Too many links for the programme by cuts: no prices to begin with, and the split as its bound.
+    optimum = allreduce_by_cuts(graph, likeness(graph), split_bytes_per_s=split) or CutPlanes(
+        algbw_bytes_per_s=float(split), is_optimum=False, prices=dict.fromkeys(graph.capacities, 0.0)
+    )
+    if _is_meshed(graph) and len(graph.hosts) <= _MOST_EQUAL and is_balanced(graph):
+        both = [find(graph).algbw_bytes_per_s for find in (allgather_bound, reduce_scatter_bound)]
+        if 1.0 / sum(1.0 / algbw for algbw in both) >= _CLOSE * optimum.algbw_bytes_per_s:
+            return _equal_shares(graph, optimum.algbw_bytes_per_s)
+    pairs = pack_pairs(graph, optimum, close=_CLOSE_PAIRS, max_rounds=_MAX_ROUNDS)
+    return _of_pairs(graph, pairs, optimum.algbw_bytes_per_s)
+
+
+def _is_meshed(graph: CapacityGraph) -> bool:
+    return any(tail in graph.hosts and head in graph.hosts for tail, head in graph.capacities)
 
 
 def _equal_shares(graph: CapacityGraph, optimum_algbw_bytes_per_s: float) -> AllreduceForest:
@@ -128,71 +165,60 @@ def _equal_shares(graph: CapacityGraph, optimum_algbw_bytes_per_s: float) -> All
     return best
 
 
-def _at_resolution(
-    graph: CapacityGraph, optimum: AllreduceOptimum, resolution: int
-) -> AllreduceForest | None:
-    """So many trees in the least time that is tried; None where they fit in none."""
-    for percent in _MORE_TIME:
-        units = Fraction(resolution) / Fraction(optimum.algbw_bytes_per_s) * Fraction(100 + percent, 100)
-        copying, adding = Network.of(graph), Network.of(_reversed(graph))
-        wanted = _whole_shares([optimum.shares[name] for name in copying.hosts], resolution)
-        copies, adds = _whole_parts(graph, optimum, units)
-        copying.take_units(_balanced(copies, graph))
-        adding.take_units(_balanced({(b, a): amount for (a, b), amount in adds.items()}, graph))
-        if all(carries(network.capacities, network, wanted) for network in (copying, adding)):
-            return AllreduceForest(
-                copying=copying.forest(units, wanted),
-                adding=adding.forest(units, wanted),
-                optimum_algbw_bytes_per_s=optimum.algbw_bytes_per_s,
-            )
-    return None
+def _of_pairs(graph: CapacityGraph, found: TreePairs, optimum_algbw_bytes_per_s: float) -> AllreduceForest:
+    """Pairs in whole units, in the least time that the links allow for these."""
+    best: AllreduceForest | None = None
+    for resolution in (units for units in _UNITS if units >= 4 * len(found.pairs)):
+        one = _in_units(graph, found, resolution, optimum_algbw_bytes_per_s)
+        if best is None or one.algbw_bytes_per_s > best.algbw_bytes_per_s:
+            best = one
+        if best.algbw_bytes_per_s >= (1 - _ROUNDING) * found.algbw_bytes_per_s:
+            break
+    assert best is not None
+    return best
+
+
+def _in_units(
+    graph: CapacityGraph, found: TreePairs, resolution: int, optimum_algbw_bytes_per_s: float
+) -> AllreduceForest:
+    units = [round(pair.share * resolution) for pair in found.pairs]
+    up, down = list[Tree](), list[Tree]()
+    ways_up, ways_down = dict[tuple[int, int], Counter[Path]](), dict[tuple[int, int], Counter[Path]]()
+    load = Counter[Arc]()
+    for pair, amount in zip(found.pairs, units, strict=True):
+        if amount == 0:
+            continue
+        for parents, ways, trees, known in (
+            (pair.up, pair.ways_up, up, ways_up),
+            (pair.down, pair.ways_down, down, ways_down),
+        ):
+            trees.append(Tree(parents=parents, multiplicity=amount))
+            for host, way in ways.items():
+                known.setdefault((parents[host], host), Counter())[
+                    way[::-1] if ways is pair.ways_up else way
+                ] += amount
+                for arc in pairwise(way):
+                    load[arc] += amount
+    fullest = max(Fraction(amount, graph.capacities[arc]) for arc, amount in load.items())
+    members = tuple(
+        tuple(rank for rank, vertex in enumerate(graph.compute) if vertex == host) for host in found.hosts
+    )
+    adding, copying = (
+        Forest(
+            hosts=found.hosts,
+            members=members,
+            units_per_byte_per_s=fullest,
+            trees=tuple(trees),
+            routes={ends: tuple(ways.items()) for ends, ways in sorted(known.items())},
+        )
+        for trees, known in ((up, ways_up), (down, ways_down))
+    )
+    return AllreduceForest(
+        copying=copying, adding=adding, optimum_algbw_bytes_per_s=optimum_algbw_bytes_per_s
+    )
 
 
 def _reversed(graph: CapacityGraph) -> CapacityGraph:
     return CapacityGraph(
         capacities={(b, a): capacity for (a, b), capacity in graph.capacities.items()}, compute=graph.compute
     )
-
-
-def _whole_shares(shares: Sequence[float], resolution: int) -> list[int]:
-    """Whole numbers in proportion to the shares, with the resolution as sum: largest remainders go up."""
-    exact = [share * resolution for share in shares]
-    whole = [int(amount) for amount in exact]
-    by_remainder = sorted(range(len(exact)), key=lambda i: (whole[i] - exact[i], i))
-    for index in by_remainder[: resolution - sum(whole)]:
-        whole[index] += 1
-    return whole
-
-
-NamedArc = tuple[str, str]
-
-
-def _whole_parts(
-    graph: CapacityGraph, optimum: AllreduceOptimum, units: Fraction
-) -> tuple[dict[NamedArc, int], dict[NamedArc, int]]:
-    """Whole units of each link for copying and for adding, rounded to the nearest that fit the link."""
-    copies: dict[NamedArc, int] = {}
-    adds: dict[NamedArc, int] = {}
-    for arc, capacity in graph.capacities.items():
-        most = int(units * capacity)
-        copies[arc] = min(most, round(float(units) * optimum.copying_bytes_per_s[arc]))
-        adds[arc] = min(most - copies[arc], round(float(units) * optimum.adding_bytes_per_s[arc]))
-    return copies, adds
-
-
-def _balanced(amounts: Mapping[NamedArc, int], graph: CapacityGraph) -> dict[NamedArc, int]:
-    """The same, with as much entering each switch as leaves it: units are taken from the fullest links."""
-    left = dict(amounts)
-    switches = [vertex for vertex in graph.vertices if vertex not in graph.hosts]
-    changed = True
-    while changed:
-        changed = False
-        for switch in switches:
-            entering = [arc for arc in left if arc[1] == switch]
-            leaving = [arc for arc in left if arc[0] == switch]
-            surplus = sum(left[arc] for arc in entering) - sum(left[arc] for arc in leaving)
-            for _ in range(abs(surplus)):
-                fullest = max(entering if surplus > 0 else leaving, key=lambda arc: (left[arc], arc))
-                left[fullest] -= 1
-                changed = True
-    return left

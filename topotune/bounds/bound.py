@@ -98,7 +98,7 @@ def graph_allreduce_bound(graph: CapacityGraph, *, max_cells: int = MAX_CELLS) -
     for switch in alike.unlike(set(graph.vertices) - graph.hosts):
         facts += together(graph, parts_around(graph, switch))
     best = max(facts, key=lambda fact: fact.s_per_byte)
-    found = allreduce_by_cuts(graph, alike, max_cells=max_cells)
+    found = allreduce_by_cuts(graph, alike, split_bytes_per_s=capacity, max_cells=max_cells)
     if found is None:
         return best
     s_per_byte = 1.0 / found.algbw_bytes_per_s

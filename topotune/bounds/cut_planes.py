@@ -15,6 +15,11 @@ it adds.
 Where exchanges of vertices leave the graph as it is, the mean of a solution's images is a solution as good,
 so one variable serves all hosts that are alike, and all links that are; and one host of each kind is asked.
 
+All rates are in those of the tightest split of the ranks: the optimum is between half of it (an all-gather in
+equal shares takes no longer than the message over that split) and all. Links may be millions of times as fast
+as others: the solver's tolerance, 1e-7, is then of the rate and not of the fastest link. No link can carry
+more than two trees over all roots do that cross it with every arc: it counts with that at most.
+
 Source: Dantzig, Fulkerson and Johnson, 1954, for adding what is broken; Bödi, Herr and Joswig, "Algorithms
 for highly symmetric linear and integer programs", 2013, for the means.
 """
@@ -27,7 +32,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from topotune.bounds.graph import CapacityGraph
+from topotune.bounds.cut import tightest_split
+from topotune.bounds.graph import Arc, CapacityGraph
 from topotune.bounds.symmetry import Likeness
 
 MAX_ROUNDS: Final = 60
@@ -56,10 +62,13 @@ class CutPlanes:
     Attributes:
         algbw_bytes_per_s: message size over time.
         is_optimum: whether no set is broken, so that it is the value of the linear programme.
+        prices: what a byte/s more of each link would add to the rate, in bytes/s: the dual solution. Links
+            that are alike have the mean of theirs.
     """
 
     algbw_bytes_per_s: float
     is_optimum: bool
+    prices: Mapping[Arc, float]
 
 
 def allreduce_by_cuts(
@@ -67,6 +76,7 @@ def allreduce_by_cuts(
     alike: Likeness,
     *,
     adding: Set[str] = frozenset(),
+    split_bytes_per_s: int | None = None,
     max_rounds: int = MAX_ROUNDS,
     max_cells: int = MAX_CELLS,
 ) -> CutPlanes | None:
@@ -76,6 +86,7 @@ def allreduce_by_cuts(
         graph: ranks on at least two vertices, which can all reach each other.
         alike: what is so in it, with the same vertices marked as are ``adding``.
         adding: vertices without ranks that add and copy.
+        split_bytes_per_s: the tightest split of the ranks, where it is known.
         max_rounds: solutions that are looked at.
         max_cells: sets times columns of all programmes that are solved, but for the first, which always is.
 
@@ -86,8 +97,9 @@ def allreduce_by_cuts(
         return None
     if len(set(alike.arcs.values())) > MAX_KINDS:
         return None
-    programme = _Programme(graph, alike, adding)
-    algbw: float | None = None
+    split_bytes_per_s = split_bytes_per_s or tightest_split(graph)[0]
+    programme = _Programme(graph, alike, adding, float(split_bytes_per_s))
+    found: CutPlanes | None = None
     left = max_cells
     for number in range(max_rounds):
         left -= programme.num_cells
@@ -96,16 +108,31 @@ def allreduce_by_cuts(
         solved = programme.solve()
         if solved is None:
             break
-        algbw, x, parts = solved
-        if not programme.add_broken(x, parts):
-            return CutPlanes(algbw_bytes_per_s=algbw, is_optimum=True)
-    return None if algbw is None else CutPlanes(algbw_bytes_per_s=algbw, is_optimum=False)
+        is_optimum = not programme.add_broken(solved.roots, solved.parts)
+        found = CutPlanes(
+            algbw_bytes_per_s=solved.algbw_bytes_per_s,
+            is_optimum=is_optimum,
+            prices=dict(zip(graph.capacities, solved.prices.tolist(), strict=True)),
+        )
+        if is_optimum:
+            break
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Solved:
+    """A solution: of each kind of vertex what it roots, of each kind of link both parts; prices of links."""
+
+    algbw_bytes_per_s: float
+    roots: FloatArray
+    parts: FloatArray
+    prices: FloatArray
 
 
 class _Programme:
     """Columns: what each kind of vertex roots, then of each kind of link what copies, and what adds."""
 
-    def __init__(self, graph: CapacityGraph, alike: Likeness, adding: Set[str]) -> None:
+    def __init__(self, graph: CapacityGraph, alike: Likeness, adding: Set[str], scale: float) -> None:
         self._vertices = {vertex: number for number, vertex in enumerate(graph.vertices)}
         roots = [*sorted(graph.hosts), *sorted(adding)]
         kinds = {
@@ -120,12 +147,10 @@ class _Programme:
         self._tail = np.array([self._vertices[tail] for tail, _ in arcs])
         self._head = np.array([self._vertices[head] for _, head in arcs])
         self._link_kind = np.array([link_kinds[alike.arcs[arc]] for arc in arcs])
-        # By links without a limit, far beyond all others, these would be within the solver's tolerance.
-        limited = [rate for arc, rate in graph.capacities.items() if arc not in graph.unlimited]
-        self._scale = float(max(limited or graph.capacities.values()))
+        self._scale, most = scale, 2.0 * len(roots)
         self._capacity = np.zeros(self._num_links)
         for arc, capacity in graph.capacities.items():
-            self._capacity[link_kinds[alike.arcs[arc]]] = capacity / self._scale
+            self._capacity[link_kinds[alike.arcs[arc]]] = min(most, capacity / scale)
         self._balance = self._balanced(graph, alike.vertices, adding)
         self._rows: dict[bytes, FloatArray] = {}
         of_helpers = np.zeros(self._num_columns)
@@ -190,11 +215,8 @@ class _Programme:
         row[self._of_part(part)] = -np.bincount(self._link_kind[crossing], minlength=self._num_links)
         self._rows.setdefault(row.tobytes(), row)
 
-    def solve(self) -> tuple[float, FloatArray, FloatArray] | None:
-        """The rate in bytes/s; what each kind of vertex roots, and both parts of its links, scaled.
-
-        None where the solver gives up.
-        """
+    def solve(self) -> _Solved | None:
+        """The best rate with the sets that are known; None where the solver gives up."""
         num_columns = self._num_columns
         shared = np.zeros((self._num_links, num_columns))
         at = np.arange(self._num_links)
@@ -213,8 +235,13 @@ class _Programme:
         if solution.status != 0 or solution.fun >= 0:
             return None
         found = np.maximum(solution.x, 0.0)
-        parts = found[self._num_roots :].reshape(2, self._num_links)
-        return -float(solution.fun) * self._scale, found[: self._num_roots], parts
+        of_kind = np.maximum(-solution.ineqlin.marginals[: self._num_links], 0.0)
+        return _Solved(
+            algbw_bytes_per_s=-float(solution.fun) * self._scale,
+            roots=found[: self._num_roots],
+            parts=found[self._num_roots :].reshape(2, self._num_links),
+            prices=(of_kind / np.bincount(self._link_kind, minlength=self._num_links))[self._link_kind],
+        )
 
     def add_broken(self, x: FloatArray, parts: FloatArray) -> bool:
         """Add the sets that a solution breaks; whether there are any."""

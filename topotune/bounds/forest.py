@@ -104,15 +104,18 @@ class Forest:
         return [tree for (tree,) in over_ranks([(tree,) for tree in self.trees], self.members)]
 
 
-def over_ranks(alike: Sequence[tuple[Tree, ...]], members: Sequence[Sequence[int]]) -> list[tuple[Tree, ...]]:
+def over_ranks(
+    alike: Sequence[tuple[Tree, ...]], members: Sequence[Sequence[int]], *, most: int = MAX_TREES
+) -> list[tuple[Tree, ...]]:
     """Trees over hosts → trees over ranks.
 
     Args:
         alike: tuples of trees with one root and multiplicity; those of a tuple keep one root.
         members: the ranks of each host. One of them speaks for the others; they take turns at it, and trees
             that stand for several are divided among them.
+        most: tuples that dividing may lead to.
     """
-    turns = max(map(len, members))
+    turns = max(1, min(max(map(len, members)), most // len(alike)))
     found: list[tuple[Tree, ...]] = []
     for trees in alike:
         multiplicity = trees[0].multiplicity
@@ -234,14 +237,7 @@ class Network:
 
     def scale(self, units: Fraction) -> None:
         """From bytes/s to whole units; arcs that carry none are gone."""
-        self._take({arc: int(units * capacity) for arc, capacity in self.capacities.items()})
-
-    def take_units(self, amounts: Mapping[tuple[str, str], int]) -> None:
-        """Whole units by the names of the arcs' ends, in place of bytes/s."""
-        number = {name: index for index, name in enumerate(self.names)}
-        self._take({(number[tail], number[head]): amount for (tail, head), amount in amounts.items()})
-
-    def _take(self, amounts: Mapping[Arc, int]) -> None:
+        amounts = {arc: int(units * capacity) for arc, capacity in self.capacities.items()}
         self.capacities = {arc: amount for arc, amount in amounts.items() if amount > 0}
         self.ways = {
             (tail, head): [((self.names[tail], self.names[head]), amount)]

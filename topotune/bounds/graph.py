@@ -145,7 +145,7 @@ def with_equal_ways(graph: CapacityGraph) -> CapacityGraph:
 
 
 def servers_of_graph(topology: Topology) -> tuple[str, ...]:
-    """Vertices of `graph_from_topology` that can add for the ranks: the servers of the topology, in order."""
+    """Vertices of `graph_from_topology` that add for the ranks: the servers of the topology, in order."""
     merged = _representatives(topology)
     return tuple(dict.fromkeys(merged[server] for server in server_vertices(topology)))
 
@@ -159,8 +159,8 @@ def graph_from_topology(topology: Topology) -> CapacityGraph:
     Raises:
         ValueError: no vertex holds ranks, or one that does has no link.
     """
-    by_kind = {kind: tuple(v.id for v in topology.vertices if v.kind == kind) for kind in ("gpu", "cpu")}
-    compute = topology.ranks or by_kind["gpu"] or by_kind["cpu"]
+    gpus = {vertex.id for vertex in topology.vertices if vertex.kind == "gpu"}
+    compute = topology.compute
     nic_nodes = {vertex.id: vertex.node for vertex in topology.vertices if vertex.kind == "nic"}
     known: dict[Arc, float] = {}
     names: dict[Arc, str] = {}
@@ -190,7 +190,7 @@ def graph_from_topology(topology: Topology) -> CapacityGraph:
         names={(merged[a], merged[b]): name for (a, b), name in names.items() if merged[a] != merged[b]},
         adapters={(merged[a], merged[b]): one for (a, b), one in adapters.items() if merged[a] != merged[b]},
         unlimited=frozenset(arc for arc, capacity in capacities.items() if capacity == unlimited),
-        host_word="GPUs" if set(compute) <= set(by_kind["gpu"]) else "vertices with ranks",
+        host_word="GPUs" if set(compute) <= gpus else "vertices with ranks",
     )
 
 

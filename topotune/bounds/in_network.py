@@ -81,7 +81,7 @@ def in_network_bound(graph: CapacityGraph, reducing: Set[str]) -> Bound | NoBoun
     for switch in like.unlike(set(graph.vertices) - graph.hosts - reducing):
         facts += together(graph, parts_around(graph, switch, reducing))
     best = max(facts, key=lambda fact: fact.s_per_byte)
-    found = allreduce_by_cuts(graph, like, adding=reducing)
+    found = allreduce_by_cuts(graph, like, adding=reducing, split_bytes_per_s=capacity)
     if found is None:
         return best
     s_per_byte = 1.0 / found.algbw_bytes_per_s

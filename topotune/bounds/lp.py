@@ -15,22 +15,15 @@ Source: Edmonds, "Edge-disjoint branchings", 1973; Bang-Jensen, Frank and Jackso
 unequal shares follow BytePS (Jiang et al., OSDI 2020), whose star is the case of one switch.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import scipy
 
+from topotune.bounds.cut import tightest_split
 from topotune.bounds.graph import Arc, CapacityGraph
-
-_GIVEN_UP: Final = 1e-3
-"""Share of the rate that spreading the shares may cost."""
-
-_TRAFFIC: Final = 0.01
-"""Weight of all traffic beside the largest share."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,13 +46,11 @@ class AllreduceOptimum:
         return message_bytes / self.algbw_bytes_per_s
 
 
-def allreduce_lp(graph: CapacityGraph, *, spread: bool = False) -> AllreduceOptimum:
+def allreduce_lp(graph: CapacityGraph) -> AllreduceOptimum:
     """The optimum of allreduce by linear programming.
 
     Args:
         graph: ranks on at least two vertices.
-        spread: among the shares that give the optimum (but for a thousandth) take those whose largest is
-            smallest, and little traffic: trees then stay low. Costs a second linear programme.
 
     Raises:
         ValueError: the ranks cannot all reach each other, or all sit on one vertex.
@@ -71,17 +62,20 @@ def allreduce_lp(graph: CapacityGraph, *, spread: bool = False) -> AllreduceOpti
         raise ValueError("all ranks sit on one vertex: no link bounds them")
     num_hosts, num_links = len(hosts), len(links)
     host_index = {host: number for number, host in enumerate(hosts)}
-    scale = float(max(graph.capacities.values()))
+    # The rate is between half of it and all; links may be millions of times as fast (as in cut_planes).
+    scale, most = float(tightest_split(graph)[0]), 2.0 * num_hosts
+    if scale == 0.0:
+        raise ValueError("the ranks cannot all reach each other")
     # Columns: x (hosts), b^B (links), b^R (links), then for each part and each sink t a flow (links) and
     # feeds (hosts).
     first_flow = num_hosts + 2 * num_links
     block = num_links + num_hosts
-    largest_share = first_flow + 2 * num_hosts * block
-    num_columns = largest_share + 1
+    num_columns = first_flow + 2 * num_hosts * block
     equal, at_most = _Rows(), _Rows()
     for link in range(num_links):
         at_most.add(
-            {num_hosts + link: 1.0, num_hosts + num_links + link: 1.0}, graph.capacities[links[link]] / scale
+            {num_hosts + link: 1.0, num_hosts + num_links + link: 1.0},
+            min(most, graph.capacities[links[link]] / scale),
         )
     switches = [vertex for vertex in graph.vertices if vertex not in host_index]
     for part in (0, 1):
@@ -122,23 +116,11 @@ def allreduce_lp(graph: CapacityGraph, *, spread: bool = False) -> AllreduceOpti
     objective = np.zeros(num_columns)
     objective[:num_hosts] = -1.0
     solution = _solve(objective, equal, at_most)
-    rate = -float(solution.fun) * scale if solution.status == 0 else 0.0
-    if rate <= scale * 1e-12:
-        raise ValueError("the ranks cannot all reach each other")
-    if spread:
-        ranks_at = Counter(graph.compute)
-        for host, name in enumerate(hosts):
-            at_most.add({host: 1.0 / ranks_at[name], largest_share: -1.0}, 0.0)
-        at_most.add(dict.fromkeys(range(num_hosts), -1.0), -rate / scale * (1 - _GIVEN_UP))
-        objective[:num_hosts] = 0.0
-        objective[num_hosts:first_flow] = _TRAFFIC
-        objective[largest_share] = float(num_hosts)
-        spread_solution = _solve(objective, equal, at_most)
-        solution = spread_solution if spread_solution.status == 0 else solution
+    assert solution.status == 0, "half of the tightest split is always reached"
     shares = np.maximum(solution.x[:num_hosts], 0.0)
     parts = np.maximum(solution.x[num_hosts:first_flow], 0.0) * scale
     return AllreduceOptimum(
-        algbw_bytes_per_s=rate,
+        algbw_bytes_per_s=-float(solution.fun) * scale,
         shares=dict(zip(hosts, (shares / shares.sum()).tolist(), strict=True)),
         copying_bytes_per_s=dict(zip(links, parts[:num_links].tolist(), strict=True)),
         adding_bytes_per_s=dict(zip(links, parts[num_links:].tolist(), strict=True)),

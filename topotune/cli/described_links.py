@@ -56,7 +56,7 @@ def links_of(
     kind = "topotune/profile" if document is None else document["schema"]
     if kind in ("topotune/topology", "topotune/profile"):
         from topotune.topology import topology_from_document, what_if
-        from topotune.topology.servers import with_servers, without_servers
+        from topotune.topology.servers import with_servers, without_idle_nodes, without_servers
 
         if kind == "topotune/profile":
             from topotune.topology.profile_topology import machine_network
@@ -76,6 +76,7 @@ def links_of(
             topology = what_if.without(topology, place)
         for change in changes:
             topology = what_if.with_rate(topology, change)
+        topology = without_idle_nodes(topology)
         graph = graph_from_topology(without_servers(topology))
         servers = frozenset(servers_of_graph(topology))
         return DescribedLinks(

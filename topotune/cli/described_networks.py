@@ -52,7 +52,7 @@ def network_of_document(
     from topotune.simulate.nccl import machine_of
     from topotune.simulate.network import network_of_lab, network_of_topology
     from topotune.topology import topology_from_document, what_if
-    from topotune.topology.servers import with_servers, without_servers
+    from topotune.topology.servers import with_servers, without_idle_nodes, without_servers
 
     if document is not None and document["schema"] == "topotune/lab":
         from topotune.lab import read_profile
@@ -89,6 +89,7 @@ def network_of_document(
     if servers is not None:
         topology = with_servers(topology, servers)
         name = f"{name} and {servers} servers"
+    topology = without_idle_nodes(topology)
     try:
         network = network_of_topology(topology)
         graph = graph_from_topology(without_servers(topology))

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from itertools import combinations, permutations, product
 from typing import Final
 
-from topotune.bounds.allreduce_forest import allreduce_forest, forest_params
-from topotune.bounds.cut import tightest_split
-from topotune.bounds.graph import CapacityGraph, is_balanced, with_equal_ways
+from topotune.bounds.allreduce_forest import allreduce_forest, forest_params, is_quick
+from topotune.bounds.bound import NoBound, graph_allreduce_bound
+from topotune.bounds.graph import CapacityGraph
 from topotune.bounds.servers import dedicated_shares, server_params
 from topotune.errors import UsageError, WrongResultError
 from topotune.links.placement import Partition, nest, partition_by
@@ -37,8 +37,6 @@ MOST_TRANSFERS: Final = 2**20
 """Longest schedule that is offered unasked: longer ones take seconds to build and to prove."""
 MOST_TRANSFERS_OF_MANY: Final = 2**18
 """Likewise of an algorithm that comes in many forms."""
-MAX_FOREST_HOSTS: Final = 8
-"""Up to here a forest is sought unasked; with more vertices that takes ten seconds and more."""
 
 ALGORITHMS: Final = (*SCHEDULE_ALGORITHMS, "ring_per_rail", "dedicated_servers")
 
@@ -117,10 +115,8 @@ def contenders(
             schedule = build(name, params, network.num_ranks)
         found = True
         yield Contender(algorithm=name, params=params, steps=steps_of(schedule), schedule=schedule)
-    if graph is not None and (
-        algorithm == "forest" or (algorithm is None and len(graph.hosts) <= MAX_FOREST_HOSTS)
-    ):
-        for contender in _forests(network, graph):
+    if graph is not None and (algorithm == "forest" or (algorithm is None and is_quick(graph))):
+        for contender in _forests(network, graph, is_asked=algorithm is not None):
             found = True
             yield contender
     if network.servers and algorithm in (None, "dedicated_servers"):
@@ -260,17 +256,19 @@ def _dedicated(
         )
 
 
-def _forests(network: Network, graph: CapacityGraph) -> Iterator[Contender]:
-    if not is_balanced(graph):
-        graph = with_equal_ways(graph)
-        if tightest_split(graph)[0] == 0:
-            return
+def _forests(network: Network, graph: CapacityGraph, *, is_asked: bool) -> Iterator[Contender]:
+    if isinstance(graph_allreduce_bound(graph), NoBound):
+        return
     found = allreduce_forest(graph)
     # Where links of unknown rate make several vertices one in the graph, its ways are none of the network.
     ways = {flow: way for flow, way in forest_ways(found).items() if is_way_of(network, *flow[1:], way)}
+    num_ranks, trees = network.num_ranks, forest_params(found)
     for pieces in FOREST_PIECES:
-        params: Params = {**forest_params(found), "pieces": pieces}
-        schedule = build("forest", params, len(graph.compute))
+        params: Params = {**trees, "pieces": pieces}
+        most = MAX_TRANSFERS if is_asked and pieces == 1 else MOST_TRANSFERS
+        if check_params("forest", params, num_ranks, most_transfers=most, most_ranks=MAX_WRITTEN_RANKS):
+            continue
+        schedule = build("forest", params, num_ranks)
         yield Contender(
             algorithm="forest", params=params, steps=steps_of(schedule), ways=ways, schedule=schedule
         )

@@ -105,8 +105,7 @@ def network_of_topology(topology: Topology) -> Network:
     Raises:
         ValueError: no vertex holds ranks.
     """
-    by_kind = {kind: tuple(v.id for v in topology.vertices if v.kind == kind) for kind in ("gpu", "cpu")}
-    ranks = topology.ranks or by_kind["gpu"] or by_kind["cpu"]
+    ranks = topology.compute
     if not ranks:
         raise ValueError("no vertex of the topology holds ranks: it has neither GPU nor CPU")
     number = {vertex.id: index for index, vertex in enumerate(topology.vertices)}
@@ -118,7 +117,7 @@ def network_of_topology(topology: Topology) -> Network:
         own_latency_s = LATENCY_S[link.kind] if link.latency_s is None else link.latency_s
         links[arc] = (bandwidth + limit, min(latency_s, own_latency_s))
     node_of_vertex = {vertex.id: vertex.node or vertex.id for vertex in topology.vertices}
-    on_gpus = set(ranks) <= set(by_kind["gpu"])
+    on_gpus = set(ranks) <= {vertex.id for vertex in topology.vertices if vertex.kind == "gpu"}
     tail, head, bandwidth_bytes_per_s, link_latency_s = _columns(links)
     return Network(
         vertices=tuple(number),

@@ -47,6 +47,7 @@ from topotune.topology.model import (
 MAX_VERTICES: Final = 200_000
 MAX_LINKS: Final = 1_000_000
 MAX_RANKS: Final = 200_000
+MAX_SERVERS: Final = 4096
 MAX_WARNINGS: Final = 10_000
 MAX_FACTS: Final = 1_000
 MAX_PAIRS: Final = 1_000_000
@@ -82,6 +83,8 @@ def topology_to_document(topology: Topology) -> dict[str, Any]:
         document["pairs"] = [_plain(pair, _PAIR_KEYS) for pair in topology.pairs]
     if topology.ranks:
         document["ranks"] = list(topology.ranks)
+    if topology.servers:
+        document["servers"] = list(topology.servers)
     document["warnings"] = list(topology.warnings)
     return document
 
@@ -117,10 +120,13 @@ def topology_from_document(document: Any, source: str) -> Topology:
 def _from_value(value: Value) -> Topology:
     header = ("schema", "schema_version")
     document = document_of(value, SCHEMA, SCHEMA_VERSION)
-    parts = document.members((*header, "vertices", "links", "source"), ("ranks", "warnings", "pairs"))
+    parts = document.members(
+        (*header, "vertices", "links", "source"), ("ranks", "warnings", "pairs", "servers")
+    )
     ranks = parts["ranks"].items(MAX_RANKS, what="ranks") if "ranks" in parts else []
     warnings = parts["warnings"].items(MAX_WARNINGS, what="warnings") if "warnings" in parts else []
     pairs = parts["pairs"].items(MAX_PAIRS, what="pairs") if "pairs" in parts else []
+    servers = parts["servers"].items(MAX_SERVERS, what="servers") if "servers" in parts else []
     with _collector_paused():
         vertices = tuple(_vertex(item) for item in parts["vertices"].items(MAX_VERTICES, what="vertices"))
         links = tuple(_link(item) for item in parts["links"].items(MAX_LINKS, what="links"))
@@ -132,6 +138,7 @@ def _from_value(value: Value) -> Topology:
             ranks=tuple(item.text() for item in ranks),
             warnings=tuple(item.text() for item in warnings),
             pairs=tuple(_pair(item) for item in pairs),
+            servers=tuple(item.text() for item in servers),
         )
     except InputFileError:
         raise

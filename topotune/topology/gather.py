@@ -69,6 +69,7 @@ def gather_topologies(topologies: Sequence[Topology], ranks: Sequence[RankPlace]
         vertices=tuple(vertex for node in nodes for vertex in node.vertices),
         links=tuple(link for node in nodes for link in node.links),
         pairs=tuple(pair for node in nodes for pair in node.pairs),
+        servers=tuple(server for node in nodes for server in node.servers),
         source=Source(
             kind=first.kind if len(nodes) == 1 else f"{first.kind}, {len(nodes)} nodes",
             path=first.path,
@@ -101,6 +102,7 @@ def _renamed(topology: Topology, name: str) -> Topology:
         ),
         links=tuple(replace(link, src=ids[link.src], dst=ids[link.dst]) for link in topology.links),
         ranks=tuple(ids[vertex] for vertex in topology.ranks),
+        servers=tuple(ids[vertex] for vertex in topology.servers),
         pairs=tuple(replace(pair, a=ids[pair.a], b=ids[pair.b]) for pair in topology.pairs),
     )
 

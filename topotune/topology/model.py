@@ -202,11 +202,13 @@ class Topology:
             those, else all ``gpu``, else all ``cpu``.
         warnings: what could not be read, one line each.
         pairs: what is known of two devices without the way between them; it comes before the graph.
+        servers: vertices of processes that add for the ranks, one each, on nodes without ranks. Only what is
+            named here serves.
 
     Raises:
-        ValueError: two vertices with one id, a link, pair or rank that names no vertex, a link or pair of a
-            vertex with itself, two links of one kind between the same two vertices, two pairs of the same
-            two, a figure that is not positive.
+        ValueError: two vertices with one id, a link, pair, rank or server that names no vertex, a link or
+            pair of a vertex with itself, two links of one kind between the same two vertices, two pairs of
+            the same two, a server of no node or of one that holds ranks, a figure that is not positive.
     """
 
     vertices: tuple[Vertex, ...]
@@ -215,6 +217,18 @@ class Topology:
     ranks: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     pairs: tuple[Pair, ...] = ()
+    servers: tuple[str, ...] = ()
+
+    @property
+    def compute(self) -> tuple[str, ...]:
+        """The vertex of each rank: ``ranks``, else all GPUs, else all processors but on servers' nodes."""
+        if self.ranks:
+            return self.ranks
+        servers = set(self.servers)
+        serving = {vertex.node for vertex in self.vertices if vertex.id in servers}
+        return tuple(vertex.id for vertex in self.vertices if vertex.kind == "gpu") or tuple(
+            vertex.id for vertex in self.vertices if vertex.kind == "cpu" and vertex.node not in serving
+        )
 
     @classmethod
     def from_file(cls, *paths: str | os.PathLike[str], format_name: str | None = None) -> "Topology":
@@ -270,6 +284,7 @@ class Topology:
         for rank, vertex_id in enumerate(self.ranks):
             if vertex_id not in ids:
                 raise ValueError(f"rank {rank} is on {vertex_id!r}, which is no vertex")
+        self._check_servers()
         joined: set[frozenset[str]] = set()
         for pair in self.pairs:
             for end in (pair.a, pair.b):
@@ -281,3 +296,20 @@ class Topology:
             if both in joined:
                 raise ValueError(f"two pairs of {pair.a!r} and {pair.b!r}")
             joined.add(both)
+
+    def _check_servers(self) -> None:
+        if not self.servers:
+            return
+        node_of = {vertex.id: vertex.node for vertex in self.vertices}
+        training = {node_of[vertex] for vertex in self.compute}
+        seen: set[str] = set()
+        for number, server in enumerate(self.servers):
+            if server not in node_of:
+                raise ValueError(f"server {number} is on {server!r}, which is no vertex")
+            if server in seen:
+                raise ValueError(f"two servers are on {server!r}")
+            seen.add(server)
+            if node_of[server] is None:
+                raise ValueError(f"server {number} is on {server!r}, which is of no node")
+            if node_of[server] in training:
+                raise ValueError(f"server {number} is on node {node_of[server]!r}, which holds ranks")

@@ -1,22 +1,26 @@
-"""Servers of a topology: machines beside those that train, whose processors can add for them. Pure.
+"""Servers of a topology: machines beside those that train, whose processors add for them. Pure.
 
-A node that holds no rank, and a CPU, is one, as BytePS has them: it owns no part of what is added up, takes
-other nodes' parts in and hands the sum out.
+A server is what the topology names as one, or ``--servers`` puts there: it owns no part of what is added up,
+takes other nodes' parts in and hands the sum out, as BytePS has them. Any other machine without ranks, for
+storage, say, or a gateway, does nothing for an allreduce but hand on what others exchange, and that only
+where these have no other way.
 
 Source: Jiang et al. (BytePS), OSDI 2020.
 """
 
+from collections.abc import Set
 from dataclasses import replace
+from typing import Final
 
 from topotune.errors import UsageError
 from topotune.topology.model import Link, Topology, Vertex
 from topotune.topology.what_if import MAX_NODES, MAX_VERTICES
 
+_MAX_NAMED: Final = 3
+
 
 def server_vertices(topology: Topology) -> tuple[str, ...]:
-    """One CPU of each node without ranks that a link leads out of; in the order of the file."""
-    ranks = set(_ranks(topology))
-    with_ranks = {vertex.node for vertex in topology.vertices if vertex.id in ranks}
+    """The servers that a link leads out of, in the order of the topology."""
     node_of = {vertex.id: vertex.node for vertex in topology.vertices}
     joined = {
         node_of[end]
@@ -24,20 +28,41 @@ def server_vertices(topology: Topology) -> tuple[str, ...]:
         for end, other in ((link.src, link.dst), (link.dst, link.src))
         if node_of[end] != node_of[other]
     }
-    found: dict[str, str] = {}
-    for vertex in topology.vertices:
-        node = vertex.node
-        if vertex.kind == "cpu" and node is not None and node in joined and node not in with_ranks:
-            found.setdefault(node, vertex.id)
-    return tuple(found.values())
+    return tuple(server for server in topology.servers if node_of[server] in joined)
 
 
 def without_servers(topology: Topology) -> Topology:
-    """The nodes that hold ranks, and what joins them."""
+    """The same without the nodes of its servers."""
     node_of = {vertex.id: vertex.node for vertex in topology.vertices}
-    gone = {node_of[server] for server in server_vertices(topology)}
+    return _without_nodes(topology, {node_of[server] for server in topology.servers})
+
+
+def without_idle_nodes(topology: Topology) -> Topology:
+    """The same without the machines that neither hold ranks nor serve, as far as the ranks do without them.
+
+    Machines are nodes with a processor: switches may have nodes of their own. A warning names what is left
+    out, and what only hands on.
+    """
+    node_of = {vertex.id: vertex.node for vertex in topology.vertices}
+    at_work = {node_of[vertex] for vertex in (*topology.compute, *topology.servers)}
+    idle = {vertex.node: None for vertex in topology.vertices if vertex.kind == "cpu"}
+    names = [node for node in idle if node is not None and node not in at_work]
+    if not names:
+        return topology
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    nodes = f"nodes without ranks ({', '.join(names[:_MAX_NAMED])}{more})"
+    without = _without_nodes(topology, set(names))
+    if _ranks_are_joined(topology) and not _ranks_are_joined(without):
+        told = f"{nodes} only hand on what others exchange"
+        return replace(topology, warnings=(*topology.warnings, told))
+    told = f"{nodes} are left out: only what the file names in servers adds for the ranks"
+    return replace(without, warnings=(*without.warnings, told))
+
+
+def _without_nodes(topology: Topology, gone: Set[str | None]) -> Topology:
     if not gone:
         return topology
+    node_of = {vertex.id: vertex.node for vertex in topology.vertices}
     return replace(
         topology,
         vertices=tuple(vertex for vertex in topology.vertices if vertex.node not in gone),
@@ -47,8 +72,24 @@ def without_servers(topology: Topology) -> Topology:
         links=tuple(
             link for link in topology.links if node_of[link.src] not in gone and node_of[link.dst] not in gone
         ),
-        ranks=_ranks(topology),
+        ranks=topology.compute,
+        servers=tuple(server for server in topology.servers if node_of[server] not in gone),
     )
+
+
+def _ranks_are_joined(topology: Topology) -> bool:
+    """Whether links, whichever way they lead, join all ranks."""
+    neighbours: dict[str, list[str]] = {vertex.id: [] for vertex in topology.vertices}
+    for link in topology.links:
+        neighbours[link.src].append(link.dst)
+        neighbours[link.dst].append(link.src)
+    ahead = list(topology.compute[:1])
+    reached = set(ahead)
+    while ahead:
+        new = set(neighbours[ahead.pop()]) - reached
+        reached |= new
+        ahead += new
+    return reached >= set(topology.compute)
 
 
 def with_servers(topology: Topology, num_servers: int) -> Topology:
@@ -61,8 +102,7 @@ def with_servers(topology: Topology, num_servers: int) -> Topology:
         raise UsageError(f"{num_servers} servers: there can be 1 to {MAX_NODES}")
     taken = {vertex.node for vertex in topology.vertices}
     node_of = {vertex.id: vertex.node for vertex in topology.vertices}
-    ranks = _ranks(topology)
-    with_ranks = {node_of[rank] for rank in ranks}
+    with_ranks = {node_of[rank] for rank in topology.compute}
     ways: dict[str, list[Link]] = {}
     for vertex in topology.vertices:
         if vertex.kind == "nic" and vertex.node in with_ranks:
@@ -83,11 +123,12 @@ def with_servers(topology: Topology, num_servers: int) -> Topology:
     if len(topology.vertices) + num_servers * (1 + len(like)) > MAX_VERTICES:
         raise UsageError(f"{num_servers} servers are more than {MAX_VERTICES} vertices in all")
     kept = {vertex.id: vertex for vertex in topology.vertices}
-    vertices, links = list(topology.vertices), list(topology.links)
+    vertices, links, servers = list(topology.vertices), list(topology.links), list(topology.servers)
     names = (f"s{number}" for number in range(num_servers + len(taken)))
     for name, _ in zip((name for name in names if name not in taken), range(num_servers), strict=False):
         cpu = f"{name}/cpu0"
         vertices.append(Vertex(id=cpu, kind="cpu", node=name, index=0))
+        servers.append(cpu)
         for number, (nic, out) in enumerate(like.items()):
             here = f"{name}/nic{number}"
             vertices.append(
@@ -105,14 +146,10 @@ def with_servers(topology: Topology, num_servers: int) -> Topology:
         topology,
         vertices=tuple(vertices),
         links=tuple(links),
-        ranks=ranks,
+        ranks=topology.compute,
+        servers=tuple(servers),
         warnings=(
             *topology.warnings,
             f"what if: {num_servers} servers that only add, with NICs like {first}'s",
         ),
     )
-
-
-def _ranks(topology: Topology) -> tuple[str, ...]:
-    by_kind = {kind: tuple(v.id for v in topology.vertices if v.kind == kind) for kind in ("gpu", "cpu")}
-    return topology.ranks or by_kind["gpu"] or by_kind["cpu"]

@@ -56,6 +56,8 @@ def render(topology: Topology, width: int = 80) -> str:
         lines += [*fabric, ""]
     if topology.ranks:
         lines += [_ranks_line(topology), ""]
+    if topology.servers:
+        lines += [f"servers that only add: {len(topology.servers)}", ""]
     if topology.warnings:
         lines.append("not known")
         lines += (wrapped for warning in topology.warnings for wrapped in _bullet(warning, width))

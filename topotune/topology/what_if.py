@@ -172,6 +172,7 @@ def with_nodes(topology: Topology, num_nodes: int) -> Topology:
         links=tuple(links),
         ranks=tuple(f"n{number}/{rank}" for number in range(num_nodes) for rank in topology.ranks),
         pairs=(),
+        servers=(),
         warnings=(*topology.warnings, f"what if: {num_nodes} such nodes on one switch that is no limit"),
     )
 

@@ -37,6 +37,7 @@ from topotune.plan import (
     find_group,
     plan_from_bytes,
 )
+from topotune.plan.unequal_shares import without_unequal_shares
 from topotune.train.source import PlanSource
 
 
@@ -152,12 +153,8 @@ def agree(
     verdict = compare_fingerprints(plan.fingerprint, live)
     if verdict.hard:
         return _refused(verdict.hard, published["source"], group, global_ranks)
-    notes = [*verdict.soft, *nodes.warnings]
-    why_unordered = against_order(plan.rank_order, nodes.node_of_rank, same_hosts=verdict.same_hosts)
-    if why_unordered is not None:
-        # Algorithms and groups stay: they are as right on ranks as numbered, only slower perhaps.
-        plan = replace(plan, rank_order=None)
-        notes.append(f"its rank_order {why_unordered}: ranks stand as numbered, which may be slower")
+    plan, left_out = on_these_hosts(plan, nodes.node_of_rank, same_hosts=verdict.same_hosts)
+    notes = [*verdict.soft, *nodes.warnings, *left_out]
     warning = None
     if notes and group.rank() == 0:
         warning = f"topotune: plan {published['source']} is used, but {_few(notes)}"
@@ -210,6 +207,30 @@ def _refused(
     outcome = f"plan {source} is not used ({_few(problems)})"
     warning = f"topotune: {outcome}: all ranks use the default" if group.rank() == 0 else None
     return Agreement(plan=None, outcome=outcome, warning=warning, global_ranks=tuple(global_ranks))
+
+
+def on_these_hosts(
+    plan: Plan, node_of_rank: Sequence[int], *, same_hosts: bool
+) -> tuple[Plan, tuple[str, ...]]:
+    """A plan without what is bound to other hosts, or to other places on them; and what that is, in words.
+
+    Args:
+        plan: of a group.
+        node_of_rank: of its ranks, as it is here.
+        same_hosts: whether the plan was made on these hosts.
+    """
+    left_out = []
+    why_unordered = against_order(plan.rank_order, node_of_rank, same_hosts=same_hosts)
+    if why_unordered is not None:
+        # Algorithms and groups stay: they are as right on ranks as numbered, only slower perhaps.
+        plan = replace(plan, rank_order=None)
+        left_out.append(f"its rank_order {why_unordered}: ranks stand as numbered, which may be slower")
+    if not same_hosts:
+        plan, num_rows = without_unequal_shares(plan)
+        if num_rows:
+            sizes = "one range of sizes" if num_rows == 1 else f"{num_rows} ranges of sizes"
+            left_out.append(f"its unequal shares are bound to its hosts: the default runs in {sizes}")
+    return plan, tuple(left_out)
 
 
 def against_order(

@@ -29,11 +29,14 @@ from topotune.tune.shortlist import PredictedTime
 from topotune.tune.trial import DEFAULT, Candidate
 
 _FOREST_PIECES: Final = (1, 4, 16, 32)
-_MOST_FOREST_HOSTS: Final = 8
-"""Of a forest: all ranks wait while it is sought, seconds for 8 unequal hosts, ten and more for 16."""
+_MOST_FOREST_HOSTS: Final = 32
+"""Of a forest: all ranks wait while it is sought, about a second for as many unequal hosts."""
 
 _MOST_FOREST_RANKS: Final = 128
 """A plan names every rank's parent in every tree."""
+
+_MOST_FOREST_TRANSFERS: Final = 2**20
+"""Of what is cut in pieces: more take seconds to build, to prove and to predict."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +101,12 @@ class Arrangement:
         if isinstance(graph_allreduce_bound(graph), NoBound):
             return []
         params = forest_params(allreduce_forest(graph))
-        return [("forest", {**params, "pieces": pieces}) for pieces in _FOREST_PIECES]
+        transfers = 2 * (len(graph.compute) - 1) * len(params["weights"])
+        return [
+            ("forest", {**params, "pieces": pieces})
+            for pieces in _FOREST_PIECES
+            if pieces == 1 or transfers * pieces <= _MOST_FOREST_TRANSFERS
+        ]
 
     def predictor(self, sizes: Iterable[int]) -> PredictedTime:
         """The simulator's time of a candidate at a size; infinite where it does not take the size.

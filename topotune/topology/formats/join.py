@@ -34,6 +34,7 @@ def join(parts: Sequence[Part]) -> Topology:
     parts = _with_nodes(parts)
     nodes: dict[str | None, Devices] = {}
     ranks: set[tuple[str, ...]] = set()
+    servers: list[str] = []
     warnings: list[str] = []
     links: list[tuple[Link, Part]] = []
     pairs: list[tuple[Pair, Part]] = []
@@ -48,6 +49,7 @@ def join(parts: Sequence[Part]) -> Topology:
         warnings += (f"{part.source}: {line}" if len(parts) > 1 else line for line in reading.warnings)
         if reading.ranks:
             ranks.add(tuple(final[each] for each in reading.ranks))
+        servers += (final[each] for each in reading.servers)
         links += (
             (replace(link, src=final[link.src], dst=final[link.dst]), part)
             for link in reading.links
@@ -72,6 +74,7 @@ def join(parts: Sequence[Part]) -> Topology:
             facts=_joined_facts(parts),
         ),
         ranks=ranks.pop() if len(ranks) == 1 else (),
+        servers=tuple(dict.fromkeys(servers)),
         warnings=tuple(dict.fromkeys(warnings)),
         pairs=tuple(pair for pair, _ in joined_pairs.values()),
     )

@@ -38,6 +38,7 @@ def read(text: str, source: str) -> Reading:
         links=topology.links,
         pairs=topology.pairs,
         ranks=topology.ranks,
+        servers=topology.servers,
         facts=topology.source.facts,
         warnings=topology.warnings,
     )

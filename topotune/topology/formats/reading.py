@@ -28,6 +28,7 @@ class Reading:
             for what stands between hosts.
         links, pairs: between those ids.
         ranks: rank → vertex id, where the file says so; else empty.
+        servers: vertices that add for the ranks, where the file says so.
         facts: of `Source.facts`, for the machine that the file is of.
         warnings: what was left out, and why, one line each.
         num_gpus: how many GPUs the machine has, where the file lists them all.
@@ -37,6 +38,7 @@ class Reading:
     links: tuple[Link, ...] = ()
     pairs: tuple[Pair, ...] = ()
     ranks: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
     facts: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     num_gpus: int | None = None
