@@ -1,10 +1,17 @@
-"""Tables for groups and for other collectives, tuned on real ranks."""
+"""Tables for groups and for other collectives, tuned on real ranks, recorded, and resumed."""
+
+import os
+import signal
+from collections import Counter
 
 import pytest
 from gloo_world import RankError, run_world
 
 from topotune.errors import UsageError
 from topotune.plan import GroupShape, plan_from_document
+from topotune.plan.document import part_to_json
+from topotune.results.tuning import tuning_run_of
+from topotune.tune.journal import read_journal
 from topotune.tune.options import TuneOptions, collectives_of
 
 pytestmark = pytest.mark.gloo
@@ -44,6 +51,108 @@ def test_collectives_of_the_world_are_tuned_without_groups():
     assert world.allgather is not None
     assert world.allreduce is not None
     assert world.reduce_scatter is None
+
+
+def tune_mortal_rank(rank, num_ranks, store, payload, dies):
+    """Rank 0, which chooses and writes the journal, is killed in block number ``dies`` of the all-gathers."""
+    from topotune.errors import TopotuneError
+    from topotune.tune.session import tune_worker
+    from topotune.tune.tables import TableStation
+
+    run, count = TableStation._run, []
+
+    def run_mortal(self, *arguments):
+        count.append(self._collective)
+        if rank == 0 and count.count("allgather") == dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run(self, *arguments)
+
+    TableStation._run = run_mortal
+    try:
+        return tune_worker(payload), count
+    except TopotuneError as error:
+        return type(error).__name__, count
+
+
+def of_table(contents, number):
+    """Finished trials of a table, by what they measured."""
+    return [one for one in contents.finished if one.trial.get("table", {}).get("number") == number]
+
+
+@pytest.mark.slow
+def test_killed_within_a_table_a_run_goes_on_there_and_measures_no_other_table_again(tmp_path):
+    path = tmp_path / "plan.journal.jsonl"
+    payload = {
+        "budget_s": 6.0,
+        "sizes": [4096, 65536],
+        "collectives": ["reduce_scatter", "allgather"],
+        "seed": 3,
+        "journal_path": str(path),
+    }
+    killed = run_world(2, tune_mortal_rank, payload, 2, deaths=[0])
+    assert killed[0] is None
+    assert killed[1][0] == "RankFailedError"
+    before = read_journal(path)
+    assert before.problems == ()
+    (unfinished,) = before.unfinished.values()
+    assert unfinished["table"] == {"number": 2, "collective": "allgather", "group": "world"}
+    assert of_table(before, 1)
+    (chosen,) = [note for note in before.notes if note["kind"] == "chosen"]
+    assert chosen["table"]["collective"] == "reduce_scatter"
+
+    (document, blocks), _ = run_world(2, tune_mortal_rank, {**payload, "resume": True}, None)
+    assert set(blocks) == {"allgather"}, "the reduce-scatters had their rows"
+    after = read_journal(path)
+    assert after.ended
+    assert after.finished[: len(before.finished)] == before.finished
+    assert of_table(after, 1) == of_table(before, 1)
+    world = plan_from_document(document, "tuned").groups[0]
+    assert [row["min_bytes"] for row in chosen["group"]["reduce_scatter"]] == [
+        row.min_bytes for row in world.reduce_scatter
+    ]
+    assert part_to_json(world)["reduce_scatter"] == chosen["group"]["reduce_scatter"]
+    assert any(
+        warning.endswith("in this launch alone, but for tables that were done before: reduce_scatter, world")
+        for warning in document["warnings"]
+    )
+    # Of the all-gathers nothing is taken twice that the choice goes on from.
+    pilot_rounds = Counter()
+    for one in of_table(after, 2):
+        if one.trial["kind"] == "pilot":
+            pilot_rounds[one.trial["message_bytes"]] += len(one.outcome["times_s"])
+    assert of_table(before, 2)
+    assert max(pilot_rounds.values()) <= 9
+    run = tuning_run_of(after, str(path))
+    assert [(one.title, one.chosen) for one in run.tables] == [
+        ("reduce_scatter, world", True),
+        ("allgather, world", True),
+    ]
+    assert all(trial.end_s is not None for trial in run.tables[0].trials)
+
+
+def without_controls(rank, num_ranks, store, payload):
+    """The default against itself cannot be timed: what rank 0 sees of it between two commands."""
+    from topotune.tune.sampling import Sampling
+    from topotune.tune.session import tune_worker
+    from topotune.tune.trial import MissedStartsError
+
+    rounds = Sampling.rounds
+
+    def no_controls(self, purpose, *arguments, **options):
+        if purpose == "null":
+            raise MissedStartsError("ranks missed 9 of 10 common starts")
+        return rounds(self, purpose, *arguments, **options)
+
+    Sampling.rounds = no_controls
+    return tune_worker(payload)
+
+
+def test_without_controls_all_ranks_come_to_the_end_with_the_plan():
+    plan, *others = run_world(2, without_controls, {"budget_s": 2.0, "sizes": [4096], "seed": 3})
+    assert others == [None]
+    certificate = plan_from_document(plan, "tuned").certificate
+    assert (certificate.num_null_trials, certificate.false_win_rate) == (0, None)
+    assert "null trials of 4 KiB were cut short (ranks missed 9 of 10 common starts)" in certificate.method
 
 
 def test_groups_of_other_ranks_are_refused_on_all_ranks():
