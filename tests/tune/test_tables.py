@@ -4,15 +4,23 @@ import os
 import signal
 from collections import Counter
 
+import numpy as np
 import pytest
+from fake_bench import FAST, FakeBench, factors
 from gloo_world import RankError, run_world
 
 from topotune.errors import UsageError
+from topotune.links import LinkCost, LinkModel, SharedCapacity
+from topotune.links.model import PairsAcross
 from topotune.plan import GroupShape, plan_from_document
 from topotune.plan.document import part_to_json
 from topotune.results.tuning import tuning_run_of
 from topotune.tune.journal import read_journal
+from topotune.tune.mesh import read_groups
 from topotune.tune.options import TuneOptions, collectives_of
+from topotune.tune.pipeline import choose_rows
+from topotune.tune.sampling import Sampling
+from topotune.tune.table_rows import limit_of
 
 pytestmark = pytest.mark.gloo
 
@@ -147,12 +155,75 @@ def without_controls(rank, num_ranks, store, payload):
     return tune_worker(payload)
 
 
+@pytest.mark.slow
 def test_without_controls_all_ranks_come_to_the_end_with_the_plan():
-    plan, *others = run_world(2, without_controls, {"budget_s": 2.0, "sizes": [4096], "seed": 3})
+    plan, *others = run_world(2, without_controls, {"budget_s": 6.0, "sizes": [4096], "seed": 3})
     assert others == [None]
     certificate = plan_from_document(plan, "tuned").certificate
     assert (certificate.num_null_trials, certificate.false_win_rate) == (0, None)
     assert "null trials of 4 KiB were cut short (ranks missed 9 of 10 common starts)" in certificate.method
+
+
+def two_nodes():
+    """Four ranks on two nodes, whose links carry 25 MB/s each way."""
+    shared = [
+        SharedCapacity(
+            name=f"link of node {name}, {way}",
+            capacity_bytes_per_s=25e6,
+            pairs=PairsAcross(frozenset(members), 4, leaving=way == "sending"),
+            is_limit=True,
+        )
+        for name, members in (("a", (0, 1)), ("b", (2, 3)))
+        for way in ("sending", "receiving")
+    ]
+    return LinkModel(
+        num_ranks=4,
+        classes=(LinkCost(from_bytes=(0,), alpha_s=(0.0,), beta_s_per_byte=(1e-9,)),),
+        pair_class=tuple(tuple(-1 if a == b else 0 for b in range(4)) for a in range(4)),
+        class_names=("between nodes",),
+        node_of_rank=(0, 0, 1, 1),
+        shared=tuple(shared),
+    )
+
+
+@pytest.mark.parametrize(
+    ("groups", "collective", "optimum_s"),
+    [
+        # Two pairs across the nodes: each node sends both their messages, or the halves of both.
+        ("0,2;1,3", "allreduce", 2 * 65536 / 25e6),
+        ("0,2;1,3", "allgather", 2 * 32768 / 25e6),
+        # All four ranks: for each of the two parts that a node wants, one sum enters it.
+        ("0-3", "reduce_scatter", 32768 / 25e6),
+    ],
+)
+def test_rows_are_held_against_the_bound_of_all_groups_at_once(groups, collective, optimum_s):
+    (one,) = read_groups(groups, 4)
+    limit = limit_of(collective, one, two_nodes())
+    choice = choose_rows(
+        Sampling(bench=FakeBench(factors({FAST: 1.5})), rng=np.random.default_rng(0)),
+        TuneOptions(budget_s=20.0, sizes=(65536,)),
+        [FAST],
+        predicted_s=lambda candidate, size: 1e-3,
+        limit=limit,
+    )
+    held = [row for row in choice.rows if row.evidence is not None]
+    assert held
+    for row in held:
+        assert row.percent_of_optimum == pytest.approx(
+            100 * limit.time_s(row.evidence.measured_bytes) / row.evidence.median_s
+        )
+        assert row.bottleneck.text.startswith("link of ")
+        assert row.no_bound_reason is None
+    assert limit.time_s(65536) == pytest.approx(optimum_s)
+    if collective != "allreduce":
+        whole = len(one.groups[0]) * 4
+        assert limit.time_s(65536 + whole - 4) == limit.time_s(65536), "only whole parts are sent"
+
+
+def test_groups_within_machines_have_no_bound_and_say_so():
+    (one,) = read_groups("0-1;2-3", 4)
+    reason = limit_of("allgather", one, two_nodes()).no_bound_reason
+    assert reason == "all ranks of each group share one machine's memory, where no link bounds them"
 
 
 def test_groups_of_other_ranks_are_refused_on_all_ranks():
