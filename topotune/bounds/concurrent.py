@@ -22,7 +22,7 @@ These are facts about all groups together, and none of them is proved to be reac
 group the bound is never above what the network allows, and it may lie below. Group by group, it is at least
 the bound that the same facts give for that group alone.
 
-Complexity: O(V G) for V limits and G groups.
+Complexity: O(V (G + S)) for V vertices of the tree, S of them switches, and G groups.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -78,9 +78,10 @@ def concurrent_bound(
     if graph is None:
         return _NO_LIMITS
     network = _Network.of(graph, groups)
-    facts = [*network.limits(collective)]
-    if collective == "allreduce":
+    facts: list[_Fact] = []
+    if collective == "allreduce":  # of facts that say the same the first is told: all links together
         facts += [*network.hosts_together(), *network.around_switches()]
+    facts += network.limits(collective)
     best = max(facts, key=lambda fact: fact.s_per_byte, default=None)
     return _NOT_PARTED if best is None else network.in_words(best)
 
@@ -175,8 +176,9 @@ class _Network:
         everyone = np.ones(len(self.sizes), dtype=bool)
         families = [everyone, *_that_share(on_host), *np.eye(len(self.sizes), dtype=bool)]
         for family in {one.tobytes(): one for one in families}.values():
-            own = [host for host, held in zip(hosts, on_host, strict=True) if held[family].any()]
-            yield from self._together([frozenset({host}) for host in own], on_host[:, family].sum(axis=0))
+            held = on_host[:, family]
+            own = [frozenset({hosts[index]}) for index in np.flatnonzero(held.any(axis=1))]
+            yield from self._together(own, held.sum(axis=0))
 
     def around_switches(self) -> Iterator[_Fact]:
         """What the parts that hang on a switch must send, and receive, in allreduces."""

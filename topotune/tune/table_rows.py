@@ -99,7 +99,7 @@ def tune_tables(
         if own.chosen is not None and own.chosen.get("rank_order") == _order_of(arrangement):
             choice = _recorded_choice(table, own.chosen, source)
             # Its trials were of that launch alone: what it took is known as a whole.
-            bench.charge(own.chosen["elapsed_s"])
+            bench.charge(float(own.chosen["elapsed_s"]))
             taken.append(table.title)
         else:
             bench.charge(own.elapsed_s)
