@@ -27,7 +27,7 @@ Complexity: O(V (G + S)) for V vertices of the tree, S of them switches, and G g
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -43,8 +43,8 @@ from topotune.bounds.bound import (
 )
 from topotune.bounds.graph import Arc, CapacityGraph, graph_from_links
 from topotune.links.model import LinkModel
+from topotune.plan.model import Collective
 
-Collective = Literal["allreduce", "reduce_scatter", "allgather"]
 Counts = npt.NDArray[np.int64]
 
 _NO_EXCHANGE: Final = NoBound(reason="a single rank exchanges nothing")
