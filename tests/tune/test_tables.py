@@ -38,8 +38,10 @@ def pair(stride):
 
 
 @pytest.mark.slow
-def test_a_mesh_gets_a_table_for_each_shape_and_each_collective():
+def test_a_mesh_gets_a_table_for_each_shape_and_each_collective_and_the_journal_has_them(tmp_path):
+    path = tmp_path / "plan.journal.jsonl"
     payload = {"budget_s": 9.0, "sizes": [4096, 65536], "groups": "replicate=2,shard=2", "seed": 3}
+    payload["journal_path"] = str(path)
     (document, done), *others = run_world(4, tune_rank, payload)
     assert others == [(None, [])] * 3
     plan = plan_from_document(document, "tuned")
@@ -49,6 +51,18 @@ def test_a_mesh_gets_a_table_for_each_shape_and_each_collective():
         assert None not in (group.allreduce, group.reduce_scatter, group.allgather)
     assert "9 tables" in plan.certificate.method
     assert done == sorted(done)
+    journal = read_journal(path)
+    assert journal.unfinished == {}
+    (listed,) = [note["tables"] for note in journal.notes if note["kind"] == "tables"]
+    assert [one["ranks"] for one in listed[-1:]] == [[[0, 1], [2, 3]]]
+    tables = tuning_run_of(journal, str(path)).tables
+    titles = [
+        f"{collective}, {group}"
+        for group in ("world", "replicate", "shard")
+        for collective in ("allreduce", "reduce_scatter", "allgather")
+    ]
+    assert [one.title for one in tables] == titles[1:]
+    assert all(one.chosen and one.trials for one in tables)
 
 
 @pytest.mark.slow
