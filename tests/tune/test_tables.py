@@ -179,6 +179,42 @@ def test_without_controls_all_ranks_come_to_the_end_with_the_plan():
     assert "null trials of 4 KiB were cut short (ranks missed 9 of 10 common starts)" in certificate.method
 
 
+def time_beside_busy_python(rank, num_ranks, store):
+    """A block of reduce-scatters while main threads run Python; whether each sample was taken."""
+    import time
+
+    from topotune.tune.tables import TableBench, make_tables
+    from topotune.tune.timing import Station, TorchBench
+    from topotune.tune.trial import DEFAULT, Block, Candidate
+    from topotune.tune.world import joined_world
+
+    with joined_world(None) as world:
+        station = Station(world.planned, world.raw, world.private, world.nodes.node_of_rank)
+        (table,) = make_tables(world, station, None, ("reduce_scatter",))
+        if rank != 0:
+            station.follow()
+            return None
+        main = TorchBench(station, started_s=time.perf_counter())
+        block = Block(
+            message_bytes=4096,
+            arms=(DEFAULT, Candidate.of("ring", {})),
+            orders=((0, 1), (1, 0)),
+            expected_s=(0.05, 0.05),
+            warmups=(1, 1),
+            limits_s=(None, 20.0),
+            condition="busy",
+            scheme="barrier",
+        )
+        times = TableBench(main, table).run(block)
+        main.end()
+        return times.broken, bool(np.isfinite(times.times_s).all())
+
+
+def test_a_reduce_scatter_beside_busy_python_comes_to_an_end():
+    """Gloo's never says so before it is waited for."""
+    assert run_world(2, time_beside_busy_python) == [(None, True), None]
+
+
 def two_nodes():
     """Four ranks on two nodes, whose links carry 25 MB/s each way."""
     shared = [

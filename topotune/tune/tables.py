@@ -40,7 +40,7 @@ from topotune.tune.options import CompareOptions
 from topotune.tune.sampling import Sampling
 from topotune.tune.timing import Station, TorchBench
 from topotune.tune.trial import DEFAULTS, PLANNED, Candidate, Condition
-from topotune.tune.workload import python_until_done
+from topotune.tune.workload import python_until_done, python_until_waited
 from topotune.tune.world import TIMEOUT, WAIT_LIMIT, World
 from topotune.units import format_bytes
 
@@ -176,6 +176,8 @@ class TableStation(Station):
         work = self._exchange(group, whole, part, is_async=True)
         if backward is not None:
             backward.run()
+        elif self._collective == "reduce_scatter":
+            python_until_waited(work)
         else:
             python_until_done(work)
         work.wait()
