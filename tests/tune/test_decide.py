@@ -174,6 +174,7 @@ def test_a_row_carries_the_evidence_of_its_searched_size():
     assert row.percent_of_optimum == pytest.approx(10.0)
     assert row.bottleneck.text == "link of node b"
     assert rows[2].no_bound_reason == "not measured in this range"
+    assert (rows[2].percent_of_optimum, rows[2].bottleneck) == (None, row.bottleneck)
 
 
 SIZES = (K, 4 * K, 16 * K, 64 * K, 256 * K)

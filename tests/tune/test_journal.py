@@ -14,6 +14,8 @@ from topotune.errors import InputFileError, OutputFileError
 from topotune.tune.journal import (
     ENDED,
     Journal,
+    TableJournal,
+    TableName,
     encode_line,
     kept_path,
     num_unfinished,
@@ -41,7 +43,7 @@ def test_a_journal_gives_back_what_was_recorded(tmp_path):
     assert contents.header == {
         "kind": "header",
         "schema": "topotune/journal",
-        "schema_version": 1,
+        "schema_version": 2,
         **HEADER,
     }
     assert [(one.number, one.trial["message_bytes"]) for one in contents.finished] == [
@@ -103,8 +105,8 @@ def test_a_line_spoilt_in_the_middle_costs_its_own_trial_only(tmp_path, spoil, p
         (b"hello\n", "j: line 1: no journal: is no JSON"),
         (encode_line({"schema": "topotune/plan"}), "j: line 1: no journal: schema is 'topotune/plan', "),
         (
-            encode_line({"schema": "topotune/journal", "schema_version": 2}),
-            "j: is of schema_version 2; this topotune reads 1",
+            encode_line({"schema": "topotune/journal", "schema_version": 3}),
+            "j: is of schema_version 3; this topotune reads 1 to 2",
         ),
     ],
     ids=["empty", "text", "plan", "newer"],
@@ -113,6 +115,29 @@ def test_what_is_no_journal_of_this_version_is_refused(data, message):
     with pytest.raises(InputFileError) as error:
         parse_journal(data, Path("j"))
     assert error.value.message.startswith(message)
+
+
+def test_a_journal_of_the_first_version_is_read(tmp_path):
+    header = encode_line({"kind": "header", "schema": "topotune/journal", "schema_version": 1})
+    lines = write_three(tmp_path / "journal.jsonl").split(b"\n")
+    contents = parse_journal(header + b"\n".join(lines[1:]), Path("j"))
+    assert contents.schema_version == 1
+    assert [one.number for one in contents.finished] == [0, 1, 2]
+
+
+def test_a_record_of_a_table_says_whose_it_is_and_shares_the_count_of_trials(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    name = TableName(number=2, collective="allgather", group="shard")
+    with Journal(path, HEADER) as journal:
+        own = TableJournal(journal, name)
+        assert journal.begin({"kind": "search"}) == 0
+        assert own.begin({"kind": "search"}) == 1
+        own.end(1, {"times_s": []})
+        own.note("told", {"message_bytes": 1024})
+    contents = read_journal(path)
+    assert contents.unfinished == {0: {"kind": "search"}}
+    assert contents.finished[0].trial == {"kind": "search", "table": name.to_json()}
+    assert contents.notes[0]["table"] == {"number": 2, "collective": "allgather", "group": "shard"}
 
 
 def test_a_new_run_replaces_the_journal_of_one_that_ended(tmp_path):

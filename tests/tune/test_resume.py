@@ -1,5 +1,6 @@
 """A run that dies goes on where it stopped: nothing is measured twice, and what kills it is left out."""
 
+import json
 import re
 from collections import Counter
 
@@ -9,10 +10,10 @@ from fake_bench import FAST, RECURSIVE, SLOW, TREE, FakeBench, factors
 
 from topotune.errors import InputFileError
 from topotune.tune.decide import Limit
-from topotune.tune.journal import Journal, encode_line, read_journal
+from topotune.tune.journal import Journal, TableJournal, TableName, encode_line, parse_journal, read_journal
 from topotune.tune.options import TuneOptions
 from topotune.tune.pipeline import choose_rows
-from topotune.tune.resume import Past, check_same_run, read_past
+from topotune.tune.resume import Past, check_same_run, check_same_tables, check_version, read_past
 from topotune.tune.sampling import BUSY_PATIENCE, Sampling
 from topotune.tune.trial import DEFAULT, Candidate
 
@@ -48,16 +49,19 @@ class MortalBench(FakeBench):
         return super().run(block)
 
 
-def launch(path, bench, *, budget_s=30.0, seed=0):
-    """One launch of a run, new or resumed; its choice, or None where it was killed."""
+def launch(path, bench, *, budget_s=30.0, seed=0, table=None):
+    """One launch of a run, or of one table of it, new or resumed; its choice, or None where it was killed."""
     if path.exists():
         journal, contents = Journal.resume(path)
         past = read_past(contents, path)
     else:
         journal, past = Journal(path, {"seed": seed}), Past()
-    bench.clock_s = past.elapsed_s
     with journal:
-        sampling = Sampling(bench=bench, rng=np.random.default_rng(seed), journal=journal, past=past)
+        own = journal
+        if table is not None:
+            past, own = past.tables.get(table.number, Past()), TableJournal(journal, table)
+        bench.clock_s = past.elapsed_s
+        sampling = Sampling(bench=bench, rng=np.random.default_rng(seed), journal=own, past=past)
         try:
             return choose_rows(
                 sampling,
@@ -177,6 +181,82 @@ def test_of_several_that_ran_when_the_run_died_the_guilty_one_alone_is_left_out(
     ]
 
 
+SHARD = TableName(number=2, collective="allgather", group="shard")
+
+
+def of_table(records, table):
+    name = None if table is None else table.to_json()
+    return [one for one in records if one.get("table") == name]
+
+
+def test_a_table_of_a_run_goes_on_from_its_own_trials_alone(tmp_path):
+    path = tmp_path / "plan.journal.jsonl"
+    launch(path, MortalBench(TIMES))
+    world = len(read_journal(path).finished)
+    assert launch(path, MortalBench(TIMES, dies_at=60), table=SHARD) is None
+    choice = launch(path, MortalBench(TIMES, seed=1), table=SHARD)
+    assert algorithms(choice) == {"default", FAST.algorithm}
+    contents = read_journal(path)
+    ours = of_table([one.trial for one in contents.finished], SHARD)
+    assert len(of_table([one.trial for one in contents.finished], None)) == world
+    checks = [(one["message_bytes"], str(one["arms"])) for one in ours if one["kind"] == "check"]
+    assert checks
+    assert len(checks) == len(set(checks))
+    pilot_rounds = Counter()
+    for one in contents.finished:
+        if one.trial["kind"] == "pilot" and one.trial.get("table") is not None:
+            pilot_rounds[one.trial["message_bytes"]] += len(one.outcome["times_s"])
+    assert set(pilot_rounds.values()) == {9}
+    past = read_past(contents, path)
+    assert past.tables[2].checks.keys() == {
+        (one["message_bytes"], Candidate.of(**one["arms"][0])) for one in ours if one["kind"] == "check"
+    }
+    told = of_table([note for note in contents.notes if note["kind"] == "told"], SHARD)
+    assert told
+    assert len({(one["message_bytes"], one["algorithm"], str(one["params"])) for one in told}) == len(told)
+
+
+def test_a_candidate_that_kills_a_table_twice_is_left_out_of_that_table_alone(tmp_path):
+    path = tmp_path / "plan.journal.jsonl"
+
+    def fatal(arms, message_bytes, kind):
+        return FAST in arms
+
+    for _ in range(2):
+        assert launch(path, MortalBench(TIMES, fatal=fatal), table=SHARD) is None
+    choice = launch(path, MortalBench(TIMES, fatal=fatal), table=SHARD)
+    assert algorithms(choice) == {"default", TREE.algorithm}
+    assert (
+        "ring channels=2 was left out: it was running 2 times when it had to be cut off or the run died"
+        in choice.warnings
+    )
+    past = read_past(read_journal(path), path)
+    assert past.tables[2].deaths[FAST] == 2
+    assert past.deaths[FAST] == 0
+    assert FAST.algorithm in algorithms(launch(path, MortalBench(TIMES)))
+
+
+def test_a_journal_of_the_first_version_is_read_and_not_gone_on_with(tmp_path):
+    path = tmp_path / "plan.journal.jsonl"
+    launch(path, MortalBench(TIMES, dies_at=25))
+    first, rest = path.read_bytes().split(b"\n", 1)
+    record = json.loads(first)["record"]
+    contents = parse_journal(encode_line({**record, "schema_version": 1}) + rest, path)
+    assert read_past(contents, path).num_finished > 0
+    with pytest.raises(InputFileError, match="is of schema_version 1; what can be gone on with is 2"):
+        check_version(contents, path)
+    check_version(read_journal(path), path)
+
+
+def test_a_run_whose_ranks_lie_otherwise_has_other_tables(tmp_path):
+    names = [{"number": 1, "collective": "allgather", "group": "dp", "ranks": [[0, 1], [2, 3]]}]
+    past = Past(table_names=names)
+    check_same_tables(past, ({**names[0], "ranks": ((0, 1), (2, 3))},), "j")
+    check_same_tables(Past(), names, "j")
+    with pytest.raises(InputFileError, match=r"j: is of another run: a table is \{.* there and null here"):
+        check_same_tables(past, (), "j")
+
+
 def test_a_candidate_that_hangs_everywhere_costs_two_limits_and_is_named():
     bench = FakeBench(TIMES, hangs=lambda candidate, size, condition: candidate == FAST)
     sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
@@ -288,6 +368,7 @@ OUTCOME = {"times_s": [[1e-3, 2e-3]], "at_s": 2.0}
     [
         ({**TRIAL, "message_bytes": "many"}, OUTCOME, "trial 0: message_bytes: "),
         ({**TRIAL, "arms": [{"algorithm": "ring"}]}, OUTCOME, "trial 0: arms.0.params: "),
+        ({**TRIAL, "table": {"number": 0}}, OUTCOME, "trial 0: table.number: "),
         (TRIAL, {"at_s": 2.0}, "trial 0: times_s: "),
         (TRIAL, {**OUTCOME, "times_s": [[1e-3]]}, "trial 0: times_s: a round has other than 2 times"),
         (TRIAL, {**OUTCOME, "broken": {"arm": 7, "why": ""}}, "trial 0: broken.arm: 7 is none of 2"),

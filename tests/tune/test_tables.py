@@ -1,11 +1,26 @@
-"""Tables for groups and for other collectives, tuned on real ranks."""
+"""Tables for groups and for other collectives, tuned on real ranks, recorded, and resumed."""
 
+import os
+import signal
+from collections import Counter
+
+import numpy as np
 import pytest
+from fake_bench import FAST, FakeBench, factors
 from gloo_world import RankError, run_world
 
 from topotune.errors import UsageError
+from topotune.links import LinkCost, LinkModel, SharedCapacity
+from topotune.links.model import PairsAcross
 from topotune.plan import GroupShape, plan_from_document
+from topotune.plan.document import part_to_json
+from topotune.results.tuning import tuning_run_of
+from topotune.tune.journal import read_journal
+from topotune.tune.mesh import read_groups
 from topotune.tune.options import TuneOptions, collectives_of
+from topotune.tune.pipeline import choose_rows
+from topotune.tune.sampling import Sampling
+from topotune.tune.table_rows import limit_of
 
 pytestmark = pytest.mark.gloo
 
@@ -23,8 +38,10 @@ def pair(stride):
 
 
 @pytest.mark.slow
-def test_a_mesh_gets_a_table_for_each_shape_and_each_collective():
+def test_a_mesh_gets_a_table_for_each_shape_and_each_collective_and_the_journal_has_them(tmp_path):
+    path = tmp_path / "plan.journal.jsonl"
     payload = {"budget_s": 9.0, "sizes": [4096, 65536], "groups": "replicate=2,shard=2", "seed": 3}
+    payload["journal_path"] = str(path)
     (document, done), *others = run_world(4, tune_rank, payload)
     assert others == [(None, [])] * 3
     plan = plan_from_document(document, "tuned")
@@ -34,6 +51,18 @@ def test_a_mesh_gets_a_table_for_each_shape_and_each_collective():
         assert None not in (group.allreduce, group.reduce_scatter, group.allgather)
     assert "9 tables" in plan.certificate.method
     assert done == sorted(done)
+    journal = read_journal(path)
+    assert journal.unfinished == {}
+    (listed,) = [note["tables"] for note in journal.notes if note["kind"] == "tables"]
+    assert [one["ranks"] for one in listed[-1:]] == [[[0, 1], [2, 3]]]
+    tables = tuning_run_of(journal, str(path)).tables
+    titles = [
+        f"{collective}, {group}"
+        for group in ("world", "replicate", "shard")
+        for collective in ("allreduce", "reduce_scatter", "allgather")
+    ]
+    assert [one.title for one in tables] == titles[1:]
+    assert all(one.chosen and one.trials for one in tables)
 
 
 @pytest.mark.slow
@@ -44,6 +73,208 @@ def test_collectives_of_the_world_are_tuned_without_groups():
     assert world.allgather is not None
     assert world.allreduce is not None
     assert world.reduce_scatter is None
+
+
+def tune_mortal_rank(rank, num_ranks, store, payload, dies):
+    """Rank 0, which chooses and writes the journal, is killed in block number ``dies`` of the all-gathers."""
+    from topotune.errors import TopotuneError
+    from topotune.tune.session import tune_worker
+    from topotune.tune.tables import TableStation
+
+    run, count = TableStation._run, []
+
+    def run_mortal(self, *arguments):
+        count.append(self._collective)
+        if rank == 0 and count.count("allgather") == dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run(self, *arguments)
+
+    TableStation._run = run_mortal
+    try:
+        return tune_worker(payload), count
+    except TopotuneError as error:
+        return type(error).__name__, count
+
+
+def of_table(contents, number):
+    """Finished trials of a table, by what they measured."""
+    return [one for one in contents.finished if one.trial.get("table", {}).get("number") == number]
+
+
+@pytest.mark.slow
+def test_killed_within_a_table_a_run_goes_on_there_and_measures_no_other_table_again(tmp_path):
+    path = tmp_path / "plan.journal.jsonl"
+    payload = {
+        "budget_s": 6.0,
+        "sizes": [4096, 65536],
+        "collectives": ["reduce_scatter", "allgather"],
+        "seed": 3,
+        "journal_path": str(path),
+    }
+    killed = run_world(2, tune_mortal_rank, payload, 2, deaths=[0])
+    assert killed[0] is None
+    assert killed[1][0] == "RankFailedError"
+    before = read_journal(path)
+    assert before.problems == ()
+    (unfinished,) = before.unfinished.values()
+    assert unfinished["table"] == {"number": 2, "collective": "allgather", "group": "world"}
+    assert of_table(before, 1)
+    (chosen,) = [note for note in before.notes if note["kind"] == "chosen"]
+    assert chosen["table"]["collective"] == "reduce_scatter"
+
+    (document, blocks), _ = run_world(2, tune_mortal_rank, {**payload, "resume": True}, None)
+    assert set(blocks) == {"allgather"}, "the reduce-scatters had their rows"
+    after = read_journal(path)
+    assert after.ended
+    assert after.finished[: len(before.finished)] == before.finished
+    assert of_table(after, 1) == of_table(before, 1)
+    world = plan_from_document(document, "tuned").groups[0]
+    assert [row["min_bytes"] for row in chosen["group"]["reduce_scatter"]] == [
+        row.min_bytes for row in world.reduce_scatter
+    ]
+    assert part_to_json(world)["reduce_scatter"] == chosen["group"]["reduce_scatter"]
+    assert any(
+        warning.endswith("in this launch alone, but for tables that were done before: reduce_scatter, world")
+        for warning in document["warnings"]
+    )
+    # Of the all-gathers nothing is taken twice that the choice goes on from.
+    pilot_rounds = Counter()
+    for one in of_table(after, 2):
+        if one.trial["kind"] == "pilot":
+            whole = [row for row in one.outcome["times_s"] if None not in row]
+            pilot_rounds[one.trial["message_bytes"]] += len(whole)
+    assert of_table(before, 2)
+    assert max(pilot_rounds.values()) <= 9
+    run = tuning_run_of(after, str(path))
+    assert [(one.title, one.chosen) for one in run.tables] == [
+        ("reduce_scatter, world", True),
+        ("allgather, world", True),
+    ]
+    assert all(trial.end_s is not None for trial in run.tables[0].trials)
+
+
+def without_controls(rank, num_ranks, store, payload):
+    """The default against itself cannot be timed: what rank 0 sees of it between two commands."""
+    from topotune.tune.sampling import Sampling
+    from topotune.tune.session import tune_worker
+    from topotune.tune.trial import MissedStartsError
+
+    rounds = Sampling.rounds
+
+    def no_controls(self, purpose, *arguments, **options):
+        if purpose == "null":
+            raise MissedStartsError("ranks missed 9 of 10 common starts")
+        return rounds(self, purpose, *arguments, **options)
+
+    Sampling.rounds = no_controls
+    return tune_worker(payload)
+
+
+@pytest.mark.slow
+def test_without_controls_all_ranks_come_to_the_end_with_the_plan():
+    plan, *others = run_world(2, without_controls, {"budget_s": 6.0, "sizes": [4096], "seed": 3})
+    assert others == [None]
+    certificate = plan_from_document(plan, "tuned").certificate
+    assert (certificate.num_null_trials, certificate.false_win_rate) == (0, None)
+    assert "null trials of 4 KiB were cut short (ranks missed 9 of 10 common starts)" in certificate.method
+
+
+def time_beside_busy_python(rank, num_ranks, store):
+    """A block of reduce-scatters while main threads run Python; whether each sample was taken."""
+    import time
+
+    from topotune.tune.tables import TableBench, make_tables
+    from topotune.tune.timing import Station, TorchBench
+    from topotune.tune.trial import DEFAULT, Block, Candidate
+    from topotune.tune.world import joined_world
+
+    with joined_world(None) as world:
+        station = Station(world.planned, world.raw, world.private, world.nodes.node_of_rank)
+        (table,) = make_tables(world, station, None, ("reduce_scatter",))
+        if rank != 0:
+            station.follow()
+            return None
+        main = TorchBench(station, started_s=time.perf_counter())
+        block = Block(
+            message_bytes=4096,
+            arms=(DEFAULT, Candidate.of("ring", {})),
+            orders=((0, 1), (1, 0)),
+            expected_s=(0.05, 0.05),
+            warmups=(1, 1),
+            limits_s=(None, 20.0),
+            condition="busy",
+            scheme="barrier",
+        )
+        times = TableBench(main, table).run(block)
+        main.end()
+        return times.broken, bool(np.isfinite(times.times_s).all())
+
+
+def test_a_reduce_scatter_beside_busy_python_comes_to_an_end():
+    """Gloo's never says so before it is waited for."""
+    assert run_world(2, time_beside_busy_python) == [(None, True), None]
+
+
+def two_nodes():
+    """Four ranks on two nodes, whose links carry 25 MB/s each way."""
+    shared = [
+        SharedCapacity(
+            name=f"link of node {name}, {way}",
+            capacity_bytes_per_s=25e6,
+            pairs=PairsAcross(frozenset(members), 4, leaving=way == "sending"),
+            is_limit=True,
+        )
+        for name, members in (("a", (0, 1)), ("b", (2, 3)))
+        for way in ("sending", "receiving")
+    ]
+    return LinkModel(
+        num_ranks=4,
+        classes=(LinkCost(from_bytes=(0,), alpha_s=(0.0,), beta_s_per_byte=(1e-9,)),),
+        pair_class=tuple(tuple(-1 if a == b else 0 for b in range(4)) for a in range(4)),
+        class_names=("between nodes",),
+        node_of_rank=(0, 0, 1, 1),
+        shared=tuple(shared),
+    )
+
+
+@pytest.mark.parametrize(
+    ("groups", "collective", "optimum_s"),
+    [
+        # Two pairs across the nodes: each node sends both their messages, or the halves of both.
+        ("0,2;1,3", "allreduce", 2 * 65536 / 25e6),
+        ("0,2;1,3", "allgather", 2 * 32768 / 25e6),
+        # All four ranks: for each of the two parts that a node wants, one sum enters it.
+        ("0-3", "reduce_scatter", 32768 / 25e6),
+    ],
+)
+def test_rows_are_held_against_the_bound_of_all_groups_at_once(groups, collective, optimum_s):
+    (one,) = read_groups(groups, 4)
+    limit = limit_of(collective, one, two_nodes())
+    choice = choose_rows(
+        Sampling(bench=FakeBench(factors({FAST: 1.5})), rng=np.random.default_rng(0)),
+        TuneOptions(budget_s=20.0, sizes=(65536,)),
+        [FAST],
+        predicted_s=lambda candidate, size: 1e-3,
+        limit=limit,
+    )
+    held = [row for row in choice.rows if row.evidence is not None]
+    assert held
+    for row in held:
+        assert row.percent_of_optimum == pytest.approx(
+            100 * limit.time_s(row.evidence.measured_bytes) / row.evidence.median_s
+        )
+        assert row.bottleneck.text.startswith("link of ")
+        assert row.no_bound_reason is None
+    assert limit.time_s(65536) == pytest.approx(optimum_s)
+    if collective != "allreduce":
+        whole = len(one.groups[0]) * 4
+        assert limit.time_s(65536 + whole - 4) == limit.time_s(65536), "only whole parts are sent"
+
+
+def test_groups_within_machines_have_no_bound_and_say_so():
+    (one,) = read_groups("0-1;2-3", 4)
+    reason = limit_of("allgather", one, two_nodes()).no_bound_reason
+    assert reason == "all ranks of each group share one machine's memory, where no link bounds them"
 
 
 def test_groups_of_other_ranks_are_refused_on_all_ranks():

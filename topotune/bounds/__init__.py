@@ -2,6 +2,7 @@
 
 from topotune.bounds.allreduce_forest import AllreduceForest, allreduce_forest, forest_params
 from topotune.bounds.bound import Bound, NoBound, allreduce_bound, graph_allreduce_bound
+from topotune.bounds.concurrent import concurrent_bound
 from topotune.bounds.cut import CutBound, allgather_bound, reduce_scatter_bound, tightest_split
 from topotune.bounds.forest import Forest, Tree, spanning_forest
 from topotune.bounds.graph import (
@@ -31,6 +32,7 @@ __all__ = [
     "allreduce_bound",
     "allreduce_forest",
     "allreduce_lp",
+    "concurrent_bound",
     "forest_params",
     "graph_allreduce_bound",
     "graph_from_links",

@@ -9,22 +9,34 @@ import pandas as pd
 
 from topotune.frames.frame import frame
 from topotune.results.decisions import decisions_of
-from topotune.results.tuning import Arm, Trial, TuningRun
+from topotune.results.tuning import Arm, Trial, TunedTable, TuningRun
 
 
 def trials(run: TuningRun) -> pd.DataFrame:
-    """One row for each arm of each trial, in the order in which they began.
+    """One row for each arm of each trial: of the world's allreduce, then of the tables beside it.
 
-    ``ratio`` is default / arm by their medians, where the default ran in the same trial; ``end_s`` is missing
-    in a trial that never ended.
+    In the order in which they began. ``ratio`` is default / arm by their medians, where the default ran in
+    the same trial; ``end_s`` is missing in a trial that never ended. Each table has a clock of its own.
     """
     return frame(
         (
             "number", "purpose", "message_bytes", "condition", "start_s", "end_s", "arm", "num_samples",
-            "median_s", "ratio", "num_missed", "problem",
+            "median_s", "ratio", "num_missed", "problem", "collective", "group",
         ),
-        (row for trial in run.trials for row in _arms(trial)),
+        (
+            (*row, *whose)
+            for table, whose in _tables(run)
+            for trial in table.trials
+            for row in _arms(trial)
+        ),
     )  # fmt: skip
+
+
+def _tables(run: TuningRun) -> Iterator[tuple[TuningRun | TunedTable, tuple[str, str]]]:
+    """All tables of a run, with their collective and group."""
+    yield run, ("allreduce", "world")
+    for table in run.tables:
+        yield table, (table.collective, table.group)
 
 
 def _arms(trial: Trial) -> Iterator[tuple[Any, ...]]:
@@ -51,19 +63,24 @@ def candidates(run: TuningRun) -> pd.DataFrame:
         return not item[0].is_default, item[0].label
 
     return frame(
-        ("arm", "message_bytes", "median_s", "median_s_low", "median_s_high", "num_samples"),
         (
-            (arm.label, size, median_s, *interval_s, count)
-            for arm, sizes in sorted(run.curves().items(), key=order)
+            "arm", "message_bytes", "median_s", "median_s_low", "median_s_high", "num_samples", "collective",
+            "group",
+        ),
+        (
+            (arm.label, size, median_s, *interval_s, count, *whose)
+            for table, whose in _tables(run)
+            for arm, sizes in sorted(table.curves().items(), key=order)
             for size, (median_s, interval_s, count) in sizes.items()
         ),
-    )
+    )  # fmt: skip
 
 
 def decisions(run: TuningRun) -> pd.DataFrame:
     """One row a message size: what was tried, what came first, what the plan runs, and why.
 
-    ``ratio_in_search`` is default / best, ``ratio_confirmed`` default / finalist on fresh samples.
+    Of the world's allreduce. ``ratio_in_search`` is default / best, ``ratio_confirmed`` default / finalist on
+    fresh samples.
     """
     return frame(
         (
@@ -87,15 +104,18 @@ def _label(arm: Arm | None) -> str | None:
 
 def verdicts(run: TuningRun) -> pd.DataFrame:
     """One row for each candidate that the search was done with; ``ratio`` is default / candidate."""
-    final = set(run.finalists)
     return frame(
-        ("message_bytes", "candidate", "verdict", "ratio", "num_rounds", "finalist", "problem"),
+        (
+            "message_bytes", "candidate", "verdict", "ratio", "num_rounds", "finalist", "problem",
+            "collective", "group",
+        ),
         (
             (
                 one.message_bytes, one.arm.label, one.state.lower(),
                 None if one.log_ratio is None else math.exp(-one.log_ratio), one.num_rounds,
-                (one.message_bytes, one.arm) in final, one.problem,
+                (one.message_bytes, one.arm) in table.finalists, one.problem, *whose,
             )
-            for one in run.told
+            for table, whose in _tables(run)
+            for one in table.told
         ),
     )  # fmt: skip

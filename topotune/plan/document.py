@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from topotune.documents import document_text
-from topotune.plan.model import COLLECTIVES, SCHEMA, SCHEMA_VERSION, Group, Plan
+from topotune.plan.model import COLLECTIVES, SCHEMA, SCHEMA_VERSION, Certificate, Group, Plan
 
 
 def plan_to_document(plan: Plan) -> dict[str, Any]:
@@ -13,6 +13,12 @@ def plan_to_document(plan: Plan) -> dict[str, Any]:
     document: dict[str, Any] = {"schema": SCHEMA, "schema_version": SCHEMA_VERSION}
     document.update(_plain(plan))
     return document
+
+
+def part_to_json(part: Group | Certificate) -> dict[str, Any]:
+    """A part of a plan as it stands in the plan's document."""
+    plain: dict[str, Any] = _plain(part)
+    return plain
 
 
 def canonical_bytes(plan: Plan) -> bytes:

@@ -94,8 +94,8 @@ def _plan(root: Value) -> Plan:
         document,
         Plan,
         fingerprint=fingerprint,
-        groups=tuple(_group(group) for group in members["groups"].items(MAX_GROUPS, what="groups")),
-        certificate=_certificate(members["certificate"]),
+        groups=tuple(take_group(group) for group in members["groups"].items(MAX_GROUPS, what="groups")),
+        certificate=take_certificate(members["certificate"]),
         context=_context(members["context"]),
         links=_when(members, "links", lambda links: tuple(map(_link, links.items(MAX_LINK_CLASSES))), ()),
         ddp=_nullable(members, "ddp", _ddp),
@@ -152,7 +152,12 @@ def _share_interval(value: Value) -> tuple[float, float]:
     return value.interval(0.0, 1.0)
 
 
-def _group(value: Value) -> Group:
+def take_group(value: Value) -> Group:
+    """The tables of one shape of process groups that an object says.
+
+    Raises:
+        TopotuneError: of the value's own kind, where it says none.
+    """
     members = value.members(("shape",), COLLECTIVES)
     tables = {
         name: tuple(_row(row) for row in members[name].items(MAX_ROWS, what="rows"))
@@ -303,7 +308,12 @@ def _fingerprint(value: Value) -> Fingerprint:
     )
 
 
-def _certificate(value: Value) -> Certificate:
+def take_certificate(value: Value) -> Certificate:
+    """The certificate that an object says.
+
+    Raises:
+        TopotuneError: of the value's own kind, where it says none.
+    """
     members = value.members(
         ("method", "num_comparisons", "correction", "confidence", "min_gain"),
         ("false_win_rate", "false_win_rate_ci", "num_null_trials"),

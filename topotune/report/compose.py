@@ -204,6 +204,12 @@ def _tuning(file: ResultFile, run: TuningRun, prefix: str) -> Section:
     ]
     if run.finalists:
         said.append(f"{len(run.finalists)} sizes had a finalist to confirm on fresh samples.")
+    if run.tables:
+        count = sum(len(table.trials) for table in run.tables)
+        said.append(
+            f"That was the allreduce over all ranks. {len(run.tables)} tables beside it took {count} trials: "
+            f"{'; '.join(table.title for table in run.tables)}."
+        )
     said.append(
         "The run came to its end."
         if run.plan is not None

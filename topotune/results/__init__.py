@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from topotune.results.decisions import Decision, decisions_of
     from topotune.results.optimum import LeastTime, OptimumResult
     from topotune.results.reading import KINDS, Result, ResultFile, read_result
-    from topotune.results.tuning import Arm, Told, Trial, TuningRun
+    from topotune.results.tuning import Arm, Told, Trial, TunedTable, TuningRun
 
 __all__ = [
     "KINDS",
@@ -30,6 +30,7 @@ __all__ = [
     "ResultFile",
     "Told",
     "Trial",
+    "TunedTable",
     "TuningRun",
     "decisions_of",
     "read_result",
@@ -52,6 +53,7 @@ __getattr__ = lazy_attributes(
         "ResultFile": "topotune.results.reading",
         "Told": "topotune.results.tuning",
         "Trial": "topotune.results.tuning",
+        "TunedTable": "topotune.results.tuning",
         "TuningRun": "topotune.results.tuning",
         "read_result": "topotune.results.reading",
     },

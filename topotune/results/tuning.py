@@ -7,7 +7,7 @@ read with the same bounds as any document.
 import json
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from topotune.documents import Value
@@ -19,11 +19,12 @@ from topotune.plan.load import plan_from_document
 from topotune.plan.model import DEFAULT_ALGORITHM, Plan
 from topotune.results.fields import MAX_SECONDS, maybe, needed, words
 from topotune.results.prediction import params_of
-from topotune.tune.journal import ENDED, JournalContents
+from topotune.tune.journal import CHOSEN, ENDED, JournalContents, TableName
 from topotune.units import MAX_MESSAGE_BYTES
 
 _MAX_ARMS: Final = 10_000
 _MAX_ROUNDS: Final = 1_000_000
+_MAX_TABLES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,42 @@ class Told:
     problem: str | None
 
 
+Curves = dict[Arm, dict[int, tuple[float, tuple[float, float], int]]]
+"""Median, its 95 % interval (seconds) and the number of samples, by arm and message size."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TunedTable:
+    """A table beside the world's allreduce, as a run tuned it. Its clock counts what this table took.
+
+    Attributes:
+        number: counts the tables of a run from 1, in the order in which they are tuned.
+        collective: that it is for.
+        group: name of its groups; two tables may share one.
+        trials: in the order of their numbers, which count all trials of the run.
+        told: verdicts of the search, in order.
+        finalists: what was to be confirmed at each size.
+        chosen: whether its rows were chosen.
+    """
+
+    number: int
+    collective: str
+    group: str
+    trials: tuple[Trial, ...] = ()
+    told: tuple[Told, ...] = ()
+    finalists: tuple[tuple[int, Arm], ...] = ()
+    chosen: bool = False
+
+    @property
+    def title(self) -> str:
+        """Collective and groups, for people."""
+        return f"{self.collective}, {self.group}"
+
+    def curves(self) -> Curves:
+        """As of `TuningRun`."""
+        return _curves(self.trials)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TuningRun:
     """A tuning run.
@@ -110,9 +147,10 @@ class TuningRun:
     Attributes:
         topotune_version: that made it.
         budget_s: what it was allowed to take.
-        trials: in the order of their numbers.
-        told: verdicts of the search, in order.
-        finalists: what was to be confirmed at each size.
+        trials: of the world's allreduce, in the order of their numbers.
+        told: verdicts of its search, in order.
+        finalists: what was to be confirmed of it at each size.
+        tables: those beside it, of other collectives and of groups.
         num_resumed: how often it was resumed.
         measurement: of the links; None where the run did not come so far.
         plan: that it ended with; None where it did not end.
@@ -124,6 +162,7 @@ class TuningRun:
     trials: tuple[Trial, ...]
     told: tuple[Told, ...] = ()
     finalists: tuple[tuple[int, Arm], ...] = ()
+    tables: tuple[TunedTable, ...] = ()
     num_resumed: int = 0
     measurement: Measurement | None = None
     plan: Plan | None = None
@@ -136,26 +175,30 @@ class TuningRun:
             return self.plan.fingerprint.hard.world_size
         return None if self.measurement is None else self.measurement.num_ranks
 
-    def curves(self) -> "dict[Arm, dict[int, tuple[float, tuple[float, float], int]]]":
-        """Median, its 95 % interval (seconds) and the number of samples, by arm and message size.
+    def curves(self) -> Curves:
+        """What the arms of the world's allreduce took.
 
         Of what ran while the main thread did nothing else, in the search and the confirmation alike; null
         trials ran the default on other connections.
         """
-        found: dict[Arm, dict[int, list[float]]] = {}
-        for trial in self.trials:
-            if trial.condition != "idle" or trial.purpose == "null":
-                continue
-            for index, arm in enumerate(trial.arms):
-                if samples_s := trial.samples_s(index):
-                    found.setdefault(arm, {}).setdefault(trial.message_bytes, []).extend(samples_s)
-        return {
-            arm: {
-                size: (statistics.median(samples_s), median_ci(samples_s), len(samples_s))
-                for size, samples_s in sorted(sizes.items())
-            }
-            for arm, sizes in found.items()
+        return _curves(self.trials)
+
+
+def _curves(trials: tuple[Trial, ...]) -> Curves:
+    found: dict[Arm, dict[int, list[float]]] = {}
+    for trial in trials:
+        if trial.condition != "idle" or trial.purpose == "null":
+            continue
+        for index, arm in enumerate(trial.arms):
+            if samples_s := trial.samples_s(index):
+                found.setdefault(arm, {}).setdefault(trial.message_bytes, []).extend(samples_s)
+    return {
+        arm: {
+            size: (statistics.median(samples_s), median_ci(samples_s), len(samples_s))
+            for size, samples_s in sorted(sizes.items())
         }
+        for arm, sizes in found.items()
+    }
 
 
 def tuning_run_of(contents: JournalContents, source: str) -> TuningRun:
@@ -173,26 +216,95 @@ def tuning_run_of(contents: JournalContents, source: str) -> TuningRun:
         (str(note["kind"]), Value(note, f"note {number}", source, InputFileError))
         for number, note in enumerate(contents.notes)
     ]
-    trials = [_trial(number, trial, None, source) for number, trial in contents.unfinished.items()] + [
-        _trial(one.number, one.trial, one.outcome, source) for one in contents.finished
-    ]
+    whose = _Tables()
+    for number, trial in contents.unfinished.items():
+        whose.of(_table_name(trial, f"trial {number}", source)).trials.append(
+            _trial(number, trial, None, source)
+        )
+    for one in contents.finished:
+        whose.of(_table_name(one.trial, f"trial {one.number}", source)).trials.append(
+            _trial(one.number, one.trial, one.outcome, source)
+        )
+    for kind, note in notes:
+        if kind in ("told", "finalists", CHOSEN):
+            whose.of(_table_name(note.raw, note.place, source)).take(kind, note)
+    world = whose.world
     measured = [note for kind, note in notes if kind == "links"]
     plans = [note for kind, note in notes if kind == ENDED]
-    finalists = [note for kind, note in notes if kind == "finalists"]
     return TuningRun(
         topotune_version=maybe(header, "topotune_version", lambda one: one.text(max_length=100)),
         budget_s=maybe(
             header, "options", lambda one: maybe(one, "budget_s", lambda it: it.number(0, MAX_SECONDS))
         ),
-        trials=tuple(sorted(trials, key=lambda trial: trial.number)),
-        told=tuple(_told(note) for kind, note in notes if kind == "told"),
-        finalists=tuple(_finalists(finalists[-1])) if finalists else (),
+        trials=world.in_order(),
+        told=tuple(world.told),
+        finalists=tuple(world.finalists),
+        tables=whose.beside(),
         num_resumed=sum(kind == "resumed" for kind, _ in notes),
         measurement=measurement_from_document(needed(measured[-1], "measurement").raw, source)
         if measured
         else None,
         plan=plan_from_document(needed(plans[-1], "plan").raw, source) if plans else None,
         problems=contents.problems,
+    )
+
+
+@dataclass(kw_only=True, slots=True)
+class _Records:
+    """What there is of one table."""
+
+    trials: list[Trial] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
+    finalists: list[tuple[int, Arm]] = field(default_factory=list)
+    chosen: bool = False
+
+    def take(self, kind: str, note: Value) -> None:
+        if kind == "told":
+            self.told.append(_told(note))
+        elif kind == "finalists":  # of each launch; the last one counts
+            self.finalists = list(_finalists(note))
+        else:
+            self.chosen = True
+
+    def in_order(self) -> tuple[Trial, ...]:
+        return tuple(sorted(self.trials, key=lambda trial: trial.number))
+
+
+class _Tables:
+    """Records by their table."""
+
+    def __init__(self) -> None:
+        self.world = _Records()
+        self._beside: dict[TableName, _Records] = {}
+
+    def of(self, name: TableName | None) -> _Records:
+        return self.world if name is None else self._beside.setdefault(name, _Records())
+
+    def beside(self) -> tuple[TunedTable, ...]:
+        return tuple(
+            TunedTable(
+                number=name.number,
+                collective=name.collective,
+                group=name.group,
+                trials=records.in_order(),
+                told=tuple(records.told),
+                finalists=tuple(records.finalists),
+                chosen=records.chosen,
+            )
+            for name, records in sorted(self._beside.items(), key=lambda item: item[0].number)
+        )
+
+
+def _table_name(record: dict[str, Any], place: str, source: str) -> TableName | None:
+    """Which table a record is of; None of the world's allreduce."""
+    return maybe(
+        Value(record, place, source, InputFileError),
+        "table",
+        lambda one: TableName(
+            number=needed(one, "number").integer(1, _MAX_TABLES),
+            collective=needed(one, "collective").text(max_length=100),
+            group=needed(one, "group").text(max_length=200),
+        ),
     )
 
 

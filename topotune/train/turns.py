@@ -94,7 +94,14 @@ class Turns:
         self.queue.run(in_turn)
 
     def remember(self, work: dist.Work) -> None:
-        """The wrapped backend has begun this; an algorithm of the plan must wait for it."""
+        """The wrapped backend has begun this; an algorithm of the plan must wait for it.
+
+        But not for a work that ends in its caller's wait alone, as gloo's reduce-scatter does (torch 2.13):
+        every further wait would write its output anew, over what the caller has made of it since, and it
+        never says that it has ended. What it exchanges goes on by itself, between connections of gloo's own.
+        """
+        if not _has_future(work):
+            return
         while self._in_flight and self._in_flight[0].is_completed():
             self._in_flight.popleft()
         self._in_flight.append(work)
@@ -110,6 +117,15 @@ class Turns:
     def renew(self) -> None:
         """A new queue after `close`; what the wrapped backend has in flight still comes first."""
         self.queue = FirstInFirstOut(self._usage.kind)
+
+
+def _has_future(work: dist.Work) -> bool:
+    """Whether a work knows by itself when it has ended."""
+    try:
+        work.get_future()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _outputs(work: dist.Work) -> Any:

@@ -36,7 +36,7 @@ from topotune.tune.statistics import (
     minimum_rounds,
     rounds_needed,
 )
-from topotune.tune.trial import DEFAULT, DEFAULTS, TWIN, Candidate, CandidateFailedError
+from topotune.tune.trial import DEFAULT, DEFAULTS, TWIN, Candidate, CandidateFailedError, MissedStartsError
 
 ELEMENT_BYTES: Final = 4
 """Messages are timed as float32."""
@@ -262,6 +262,10 @@ def samples_of(points: Sequence[Point], taken: Sequence[Taken]) -> list[PointSam
     ]
 
 
+def _raised(_point: Point, error: MissedStartsError) -> None:
+    raise error
+
+
 def take_samples(
     points: Sequence[Point],
     sampling: Sampling,
@@ -269,6 +273,7 @@ def take_samples(
     fewest: Sequence[int],
     deadline_s: float,
     after_point: Callable[[], None] = lambda: None,
+    on_missed: Callable[[Point, MissedStartsError], None] = _raised,
 ) -> list[Taken]:
     """Samples of all points, by candidate; without candidates that are wrong or whose call was cut off.
 
@@ -278,9 +283,15 @@ def take_samples(
         fewest: of each point, the rounds that are run at least as long as there is time.
         deadline_s: on the clock of ``now_s``.
         after_point: called after each visit.
+        on_missed: called where ranks keep missing the starts of a point; if it returns, the point is not
+            visited again, and keeps what was timed of it before. As given it raises.
+
+    Raises:
+        MissedStartsError: from ``on_missed``.
     """
     collected: list[list[Samples]] = [[] for _ in points]
     arms_of: dict[int, tuple[Candidate, ...]] = {}
+    given_up: set[int] = set()
     visits = [
         (turn, int(index), _share(points[int(index)].num_rounds, turn), _share(fewest[int(index)], turn))
         for turn in range(PASSES)
@@ -299,7 +310,7 @@ def take_samples(
         left_s -= rounds * point.round_s
         if now_s < deadline_s:
             affordable = max(affordable, least)
-        if affordable < 1:
+        if affordable < 1 or index in given_up:
             continue
         if turn != last_turn:
             sampling.renew()
@@ -327,6 +338,10 @@ def take_samples(
                 arms_of[index] = tuple(arm for arm in arms if arm != failure.candidate)
                 collected[index] = [np.delete(one, column, axis=1) for one in collected[index]]
                 continue
+            except MissedStartsError as error:
+                on_missed(point, error)
+                given_up.add(index)
+                break
             if len(times_s):
                 collected[index].append(times_s)
             break

@@ -210,6 +210,7 @@ def _default_rows(
             min_bytes=start,
             max_bytes=end,
             algorithm=DEFAULT.algorithm,
+            bottleneck=limit.bottleneck,
             no_bound_reason=limit.no_bound_reason or "not measured in this range",
         )
         if start in defaults:

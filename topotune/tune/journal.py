@@ -13,7 +13,11 @@ process at a time writes a journal: it holds a lock, which goes with the process
 A new run replaces the journal of a run that came to its end. One that did not is kept beside it, with its
 finished trials, as ``….1.jsonl``; one generation is kept.
 
-schema_version history: 1 is the first.
+The world's allreduce is what trials and notes are of, unless they say ``table``: the number, the collective
+and the groups of one of the tables beside it.
+
+schema_version history: 1 is the first, in which no table beside the world's allreduce was recorded; 2 has
+``table``. Both are read; only a journal of the newest is gone on with.
 """
 
 import fcntl
@@ -34,14 +38,39 @@ from topotune.documents import read_bytes_from_start
 from topotune.errors import InputFileError, OutputFileError
 
 SCHEMA: Final = "topotune/journal"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 ENDED: Final = "ended"
 """Kind of the note with which a run that came to its end closes its journal; it holds the plan."""
 
+TABLES: Final = "tables"
+"""Kind of the note that says which tables a run has beside the world's allreduce."""
+
+CHOSEN: Final = "chosen"
+"""Kind of the note with the rows of such a table, once they are chosen."""
+
 MAX_BYTES: Final = 1 << 30
 _SYNC_INTERVAL_S: Final = 1.0
 _LINE_START: Final = b'{"crc32":'
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableName:
+    """Which table a record is of; records of the world's allreduce have none.
+
+    Attributes:
+        number: counts the tables beside the world's allreduce from 1, in the order in which they are tuned.
+        collective: that it is for.
+        group: name of its groups, for people; two tables may share one.
+    """
+
+    number: int
+    collective: str
+    group: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Its JSON form."""
+        return {"number": self.number, "collective": self.collective, "group": self.group}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,6 +109,12 @@ class JournalContents:
     next_number: int
     problems: tuple[str, ...]
     torn_tail_bytes: int
+
+    @property
+    def schema_version(self) -> int:
+        """Of the file."""
+        version: int = self.header["schema_version"]
+        return version
 
     @property
     def ended(self) -> bool:
@@ -205,6 +240,31 @@ class Journal:
                 self._synced_at_s = now_s
 
 
+class TableJournal:
+    """The journal as one table beside the world's allreduce writes it: every record says whose it is.
+
+    Args:
+        journal: of the run.
+        name: of the table.
+    """
+
+    def __init__(self, journal: Journal, name: TableName) -> None:
+        self._journal = journal
+        self._table = {"table": name.to_json()}
+
+    def begin(self, trial: Mapping[str, Any]) -> int:
+        """Record a trial that is about to start; its number, which no other of the run has."""
+        return self._journal.begin({**trial, **self._table})
+
+    def end(self, number: int, outcome: Mapping[str, Any]) -> None:
+        """Record how a trial ended."""
+        self._journal.end(number, outcome)
+
+    def note(self, kind: str, record: Mapping[str, Any]) -> None:
+        """Record anything else."""
+        self._journal.note(kind, {**record, **self._table})
+
+
 @contextmanager
 def _refused(path: Path) -> Iterator[None]:
     try:
@@ -274,10 +334,10 @@ def parse_journal(data: bytes, path: Path) -> JournalContents:
         problem = header if isinstance(header, str) else f"schema is {header.get('schema')!r}, not {SCHEMA!r}"
         raise InputFileError(path, f"no journal: {problem}", place="line 1")
     version = header.get("schema_version")
-    if version != SCHEMA_VERSION:
+    if type(version) is not int or not 1 <= version <= SCHEMA_VERSION:
         raise InputFileError(
             path,
-            f"is of schema_version {version!r}; this topotune reads {SCHEMA_VERSION}",
+            f"is of schema_version {version!r}; this topotune reads 1 to {SCHEMA_VERSION}",
             hint="use the topotune that wrote it, or a newer one",
         )
     running: dict[int, dict[str, Any]] = {}

@@ -11,7 +11,7 @@ from topotune.links.messages import Messages
 from topotune.plan import Plan, plan_from_document
 from topotune.tune.journal import ENDED, Journal, JournalContents
 from topotune.tune.options import TuneOptions
-from topotune.tune.resume import Past, check_same_run, read_past
+from topotune.tune.resume import Past, check_same_run, check_version, read_past
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,6 +73,7 @@ class Record:
         plan = _plan_of(contents, path)
         if plan is not None:
             return cls(journal=journal, ended=True, plan=plan)
+        check_version(contents, path)
         past = read_past(contents, path)
         journal.note("resumed", {"budget_s": options.budget_s, "num_finished": past.num_finished})
         return cls(journal=journal, past=past, has_links=past.measurement is not None)

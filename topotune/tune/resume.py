@@ -2,8 +2,11 @@
 
 Everything up to the choice of finalists is taken from the journal: how the links were measured, the default's
 times, checks, the search's samples and verdicts, times beside a backward. Confirmation and null trials are
-not: those of an earlier launch stay in the journal and count for nothing, so that a plan's evidence is always
-of one launch, whose ranks and machines were the same throughout.
+not: those of an earlier launch stay in the journal and count for nothing, so that the evidence of a table is
+always of one launch, whose ranks and machines were the same throughout.
+
+So it is for each table of a run by itself: the world's allreduce, and the tables beside it, whose records say
+so. A table beside it whose rows an earlier launch had chosen is taken as it is, with all its evidence.
 
 A candidate that was running when a run died is counted a death, as is one whose call was cut off. Where
 several candidates ran in turn each is counted; such candidates then run alone, so that a second death
@@ -12,18 +15,20 @@ strikes the right one.
 
 import json
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from topotune.errors import InputFileError
-from topotune.tune.journal import FinishedTrial, JournalContents
+from topotune.tune.journal import CHOSEN, SCHEMA_VERSION, TABLES, FinishedTrial, JournalContents
 from topotune.tune.statistics import Samples
 from topotune.tune.trial import DEFAULTS, Candidate, Check, Condition
+from topotune.units import MAX_SECONDS
 
 DEATHS: Final = 2
 """A candidate that was running at so many deaths, or was cut off so often, is left out."""
@@ -55,11 +60,11 @@ class Searched:
 
 @dataclass(kw_only=True)
 class Past:
-    """What there is to go on from; empty for a new run.
+    """What there is to go on from, of one table; empty for a new run.
 
     Attributes:
-        num_finished: trials that ended.
-        elapsed_s: of the budget, what earlier launches used up before confirmation.
+        num_finished: trials that ended, of all tables.
+        elapsed_s: of the table's budget, what earlier launches used up before confirmation.
         measurement: document of the links' measurement, or None.
         checks: by size and candidate.
         searched: by size.
@@ -67,6 +72,10 @@ class Past:
         told: verdicts of the search, notes of the journal.
         deaths: by candidate.
         rounds: samples of pilot and conditions that nobody has taken yet.
+        chosen: the note with the rows of the table, where an earlier launch came so far; None of the world's
+            allreduce.
+        tables: of those beside the world's allreduce, by their numbers; in the past of the latter alone.
+        table_names: what these tables were, as their note says it; None where the run did not come so far.
     """
 
     num_finished: int = 0
@@ -78,6 +87,13 @@ class Past:
     told: list[Mapping[str, Any]] = field(default_factory=list)
     deaths: Counter[Candidate] = field(default_factory=Counter)
     rounds: dict[RoundsKey, deque[Samples]] = field(default_factory=dict)
+    chosen: Mapping[str, Any] | None = None
+    tables: dict[int, "Past"] = field(default_factory=dict)
+    table_names: list[Any] | None = None
+
+    def of_table(self, table: "_Table | None") -> "Past":
+        """Of the table that a record is of."""
+        return self if table is None else self.tables.setdefault(table.number, Past())
 
     def num_recorded(self, key: RoundsKey) -> int:
         """How many rounds are left to be taken."""
@@ -109,19 +125,63 @@ def read_past(contents: JournalContents, path: Path) -> Past:
     past = Past(num_finished=len(contents.finished))
     for trial in contents.finished:
         begun = _valid(_TRIAL, trial.trial, path, f"trial {trial.number}")
-        _take_finished(past, begun, trial, path)
+        _take_finished(past.of_table(begun.table), begun, trial, path)
     for number, unfinished in contents.unfinished.items():
         begun = _valid(_TRIAL, unfinished, path, f"trial {number}")
-        past.deaths.update(arm for arm in begun.candidates if arm not in DEFAULTS)
+        own = past.of_table(begun.table)
+        own.deaths.update(arm for arm in begun.candidates if arm not in DEFAULTS)
         if begun.kind in _REPLAYED:
-            past.elapsed_s = max(past.elapsed_s, begun.at_s)
+            own.elapsed_s = max(own.elapsed_s, begun.at_s)
     for number, note in enumerate(contents.notes, start=1):
         if note["kind"] == "told":
-            _valid(_TOLD, note, path, f"note {number}")
-            past.told.append(note)
+            told = _valid(_TOLD, note, path, f"note {number}")
+            past.of_table(told.table).told.append(note)
+        elif note["kind"] == CHOSEN:
+            chosen = _valid(_CHOSEN, note, path, f"note {number}")
+            past.of_table(chosen.table).chosen = note
+        elif note["kind"] == TABLES and isinstance(note.get("tables"), list):
+            past.table_names = note["tables"]
         elif note["kind"] == "links" and isinstance(note.get("measurement"), dict):
             past.measurement = note["measurement"]
     return past
+
+
+def check_version(contents: JournalContents, path: Path) -> None:
+    """Whether a journal can be gone on with, and not only be read.
+
+    Raises:
+        InputFileError: it is of an older version: what is added would not be told apart by who reads that.
+    """
+    if contents.schema_version < SCHEMA_VERSION:
+        raise InputFileError(
+            path,
+            f"is of schema_version {contents.schema_version}; what can be gone on with is {SCHEMA_VERSION}",
+            hint="go on with the topotune that wrote it, or leave --resume out",
+        )
+
+
+def check_same_tables(past: Past, now: Sequence[Mapping[str, Any]], path: str) -> None:
+    """Whether the tables beside the world's allreduce are those that the journal's records are of.
+
+    Args:
+        past: of the run.
+        now: the tables, as their note says them.
+        path: of the journal.
+
+    Raises:
+        InputFileError: they are others: the same options on ranks that are placed otherwise.
+    """
+    if past.table_names is None:
+        return
+    here = json.loads(json.dumps(list(now)))
+    differing = [pair for pair in zip_longest(past.table_names, here) if pair[0] != pair[1]]
+    if differing:
+        there, own = differing[0]
+        raise InputFileError(
+            path,
+            f"is of another run: a table is {_shown(there)} there and {_shown(own)} here",
+            hint="place the ranks on the nodes as they were, or leave --resume out",
+        )
 
 
 def check_same_run(header: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
@@ -158,6 +218,13 @@ class _Arm:
 
 
 @dataclass(frozen=True)
+class _Table:
+    """Which table a record is of; where it does not say, of the world's allreduce."""
+
+    number: Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True)
 class _Trial:
     """What stands in a journal when a trial begins."""
 
@@ -166,6 +233,7 @@ class _Trial:
     arms: list[_Arm]
     condition: Condition
     at_s: float
+    table: _Table | None = None
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -208,12 +276,22 @@ class _Told:
     log_ratio: float | None
     num_rounds: int
     problem: str | None = None
+    table: _Table | None = None
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """… when the rows of a table beside the world's allreduce were chosen."""
+
+    table: _Table
+    elapsed_s: Annotated[float, Field(ge=0, le=MAX_SECONDS)]
 
 
 _TRIAL: Final = TypeAdapter(_Trial)
 _ROUNDS: Final = TypeAdapter(_Rounds)
 _CHECK: Final = TypeAdapter(_Check)
 _TOLD: Final = TypeAdapter(_Told)
+_CHOSEN: Final = TypeAdapter(_Chosen)
 
 
 def _valid(form: TypeAdapter[FormT], record: Mapping[str, Any], path: Path, place: str) -> FormT:

@@ -17,8 +17,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from topotune.errors import RunError
-from topotune.tune.journal import Journal
+from topotune.tune.journal import Journal, TableJournal
 from topotune.tune.resume import DEATHS, Past
 from topotune.tune.statistics import Samples
 from topotune.tune.trial import (
@@ -31,6 +30,7 @@ from topotune.tune.trial import (
     CandidateFailedError,
     Check,
     Condition,
+    MissedStartsError,
 )
 from topotune.units import format_bytes, format_seconds
 
@@ -82,7 +82,7 @@ class Sampling:
 
     bench: Bench
     rng: np.random.Generator
-    journal: Journal | None = None
+    journal: Journal | TableJournal | None = None
     dropped: int = 0
     taken: int = 0
     past: Past = field(default_factory=Past)
@@ -189,7 +189,7 @@ class Sampling:
 
         Raises:
             CandidateFailedError: a call had to be cut off, or broke down; what was timed is lost.
-            RunError: ranks keep missing their starts.
+            MissedStartsError: ranks keep missing their starts.
         """
         recorded = self.past.take((purpose, message_bytes, tuple(arms), condition), num_rounds)
         for times_s, arm in zip(recorded.T, arms, strict=True):
@@ -202,12 +202,13 @@ class Sampling:
         asked = 0
         while (missing := num_rounds - len(whole)) > 0 and (not blocks or self.now_s() < until_s):
             if asked >= _ATTEMPTS * num_rounds + 8:
-                self._end(number, _outcome(blocks))
-                raise RunError(
+                error = MissedStartsError(
                     f"ranks missed {sum(block.num_missed for block in blocks)} of {asked * len(arms)} "
                     f"common starts of {arms[-1].label} at {message_bytes} bytes",
                     hint="the machine is too busy to measure on: stop what else runs there",
                 )
+                self._end(number, {**_outcome(blocks), "problem": error.message})
+                raise error
             # A round of many arms is lost with any of them: long before attempts run out a barrier must do.
             loses_rounds = asked >= _ATTEMPTS * num_rounds / 2 and len(whole) < asked / 2
             block = self._block(

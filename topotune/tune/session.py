@@ -63,7 +63,8 @@ from topotune.tune.progress import Measuring, OnProgress, share_of, share_of_bud
 from topotune.tune.sampling import Sampling
 from topotune.tune.step_ranks import StepRanks
 from topotune.tune.step_session import ROWS_SHARE, compared_step, rows_progress, with_buckets
-from topotune.tune.tables import compare_tables, make_tables, table_budget_s, tune_tables, with_tables
+from topotune.tune.table_rows import note_tables, tune_tables, with_tables
+from topotune.tune.tables import compare_tables, make_tables, table_budget_s
 from topotune.tune.timing import Station, TorchBench
 from topotune.tune.trial import DEFAULT, PLANNED, Candidate
 from topotune.tune.world import World, joined_world
@@ -270,6 +271,7 @@ def _tune(
         bench.arrange(arrangement.rank_order)
         if journal is not None:
             journal.note("arrangement", {"rank_order": arrangement.rank_order})
+        note_tables(tables, journal, past, str(options.journal_path))
         num_finished = past.num_finished
         sampling = Sampling(bench=bench, rng=np.random.default_rng(options.seed), journal=journal, past=past)
         of_rows = options if gradients is None else replace(options, budget_s=ROWS_SHARE * options.budget_s)
@@ -286,19 +288,18 @@ def _tune(
             else layout_of(gradients.gradients, assign_buckets(gradients.gradients, limits_of(None))),
             on_progress=share_of(rows_report, 0, len(tables) + 1),
         )
-        choices = tune_tables(
+        choices, taken = tune_tables(
             tables,
             bench,
             of_table,
             arrangement,
-            lambda key: share_of(rows_report, key + 1, len(tables) + 1),
+            lambda index: share_of(rows_report, index + 1, len(tables) + 1),
+            journal,
+            past,
         )
         on_confirmed(choice.confirmations)
         if num_finished:
-            warnings += (
-                f"resumed from {num_finished} finished trials of earlier launches; "
-                "what confirms the rows was measured in this launch alone",
-            )
+            warnings += (_resumed_in_words(num_finished, taken),)
         plan = _plan(world, options, arrangement, fingerprint, choice, warnings, bench.now_s())
         if tables:
             plan = with_tables(plan, tables, choices, arrangement)
@@ -312,6 +313,20 @@ def _tune(
     if keeps and kept_at is not None and (problem := keep(kept_at, plan)) is not None:
         on_note(problem)
     return plan
+
+
+def _resumed_in_words(num_finished: int, taken: Sequence[str]) -> str:
+    """That a plan is of several launches, and which of its evidence is.
+
+    Args:
+        num_finished: trials of earlier launches.
+        taken: tables whose rows an earlier launch had chosen.
+    """
+    said = (
+        f"resumed from {num_finished} finished trials of earlier launches; "
+        "what confirms the rows was measured in this launch alone"
+    )
+    return f"{said}, but for tables that were done before: {'; '.join(taken)}" if taken else said
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,17 +6,17 @@ in a job whose groups carry the same step; a sample is the time from the common 
 rank of any group, so what they take from each other is in it, and the slowest group decides. One table then
 holds for all shapes of the set.
 
-Rank 0 drives: a command to a table goes as part of a command to the world's station. Each table has a share
-of the run's budget, one after the other.
+Rank 0 drives: a command to a table goes as part of a command to the world's station. How their rows are
+chosen stands in `topotune.tune.table_rows`.
 """
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any
 from warnings import catch_warnings, filterwarnings
 
 import numpy as np
@@ -27,33 +27,22 @@ from topotune.errors import WrongResultError
 from topotune.execute import Communicator
 from topotune.execute.check import check_parts_exact
 from topotune.execute.communicator import end_waits
-from topotune.links.model import LinkModel
-from topotune.links.placement import placement_of
-from topotune.plan import Certificate, Group, GroupShape, Plan, Row, find_group, find_row
+from topotune.plan import GroupShape, Plan, Row, find_group, find_row
 from topotune.plan.model import Collective
-from topotune.schedule.candidates import candidates
-from topotune.schedule.part_candidates import part_candidates
-from topotune.simulate.parts import predict_parts
 from topotune.train import ProcessGroupTopotune
 from topotune.train.agreement import shape_of
-from topotune.tune.arrangement import Arrangement
 from topotune.tune.calls import Calls
 from topotune.tune.compare import compare_plan, row_to_json
 from topotune.tune.confirm import ELEMENT_BYTES
-from topotune.tune.decide import Limit
+from topotune.tune.journal import TableName
 from topotune.tune.mesh import GroupSet, read_groups
-from topotune.tune.options import CompareOptions, TuneOptions
-from topotune.tune.pipeline import Choice, choose_rows
-from topotune.tune.progress import OnProgress
+from topotune.tune.options import CompareOptions
 from topotune.tune.sampling import Sampling
 from topotune.tune.timing import Station, TorchBench
-from topotune.tune.trial import DEFAULT, DEFAULTS, PLANNED, Candidate, Condition
-from topotune.tune.workload import python_until_done
+from topotune.tune.trial import DEFAULTS, PLANNED, Candidate, Condition
+from topotune.tune.workload import python_until_done, python_until_waited
 from topotune.tune.world import TIMEOUT, WAIT_LIMIT, World
 from topotune.units import format_bytes
-
-_NO_BOUND: Final = Limit(no_bound_reason="no bound was computed for this collective")
-_SEVERAL: Final = Limit(no_bound_reason="several groups exchange at the same time")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +50,14 @@ class Table:
     """One table to be tuned.
 
     Attributes:
+        number: counts the tables of a run from 1.
         collective: that it is for.
         group_set: the groups that exchange at the same time; one group of all ranks is the world.
         shapes: of the groups, those that no table before has.
         station: this rank's.
     """
 
+    number: int
     collective: Collective
     group_set: GroupSet
     shapes: tuple[GroupShape, ...]
@@ -78,9 +69,23 @@ class Table:
         return self.group_set.name
 
     @property
+    def title(self) -> str:
+        """Collective and groups, for people."""
+        return f"{self.collective}, {self.name}"
+
+    @property
     def is_of_world(self) -> bool:
         """Whether its one group is the world."""
         return len(self.group_set.groups) == 1
+
+    @property
+    def record_name(self) -> TableName:
+        """What its records in a journal say."""
+        return TableName(number=self.number, collective=self.collective, group=self.name)
+
+    def to_json(self) -> dict[str, Any]:
+        """What a journal says of it: its name, and its groups' ranks."""
+        return {**self.record_name.to_json(), "ranks": [list(group) for group in self.group_set.groups]}
 
 
 class TableStation(Station):
@@ -171,6 +176,8 @@ class TableStation(Station):
         work = self._exchange(group, whole, part, is_async=True)
         if backward is not None:
             backward.run()
+        elif self._collective == "reduce_scatter":
+            python_until_waited(work)
         else:
             python_until_done(work)
         work.wait()
@@ -189,19 +196,19 @@ class TableStation(Station):
     def _parts(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """As many whole parts as fit in a message, and room for this rank's."""
         size = self._planned.size()
-        length = tensor.numel() // size
+        length = part_elements(tensor.numel() * ELEMENT_BYTES, size)
         if len(self._part) < length:
             self._part = torch.empty(length).zero_()
         return tensor[: length * size], self._part[:length]
 
 
-class _TableBench(TorchBench):
+class TableBench(TorchBench):
     """Rank 0's side of a table: commands go through the world's bench, the clock is the table's own."""
 
-    def __init__(self, main: TorchBench, table: Table, key: int) -> None:
-        super().__init__(table.station, started_s=time.perf_counter())
+    def __init__(self, main: TorchBench, table: Table, *, passed_s: float = 0.0) -> None:
+        super().__init__(table.station, started_s=time.perf_counter() - passed_s)
         self._main = main
-        self._key = key
+        self._key = table.number - 1
 
     def command(self, command: Mapping[str, Any]) -> Any:
         """Have all ranks carry out a command on the groups of the table."""
@@ -241,7 +248,15 @@ def make_tables(
             new = tuple(shape for shape in shapes if (collective, shape) not in known)
             known.update((collective, shape) for shape in new)
             station = TableStation(main, world, own, one.groups, collective)
-            made.append(Table(collective=collective, group_set=one, shapes=new, station=station))
+            made.append(
+                Table(
+                    number=len(made) + 1,
+                    collective=collective,
+                    group_set=one,
+                    shapes=new,
+                    station=station,
+                )
+            )
     main.serve("table", lambda command: made[command["table"]].station.do(command["command"]))
     return tuple(made)
 
@@ -270,33 +285,9 @@ def table_budget_s(budget_s: float, num_tables: int) -> float:
     return budget_s / (num_tables + 1)
 
 
-def tune_tables(
-    tables: Sequence[Table],
-    bench: TorchBench,
-    options: TuneOptions,
-    arrangement: Arrangement,
-    report: Callable[[int], OnProgress],
-) -> list[Choice]:
-    """The rows of each table, one after the other. On rank 0 alone, while the others follow.
-
-    Args:
-        tables: as `make_tables` gives them.
-        bench: of the world.
-        options: of one table: with its share of the budget.
-        arrangement: of the world's ranks.
-        report: gets the number of a table, and gives what is to be told of its progress.
-    """
-    return [
-        choose_rows(
-            Sampling(bench=_TableBench(bench, table, key), rng=np.random.default_rng([options.seed, key])),
-            options,
-            _candidates(table, arrangement),
-            predicted_s=_predictor(table, arrangement, options.sizes),
-            limit=_NO_BOUND if table.is_of_world else _SEVERAL,
-            on_progress=report(key),
-        )
-        for key, table in enumerate(tables)
-    ]
+def part_elements(message_bytes: int, num_ranks: int) -> int:
+    """Elements of a rank's part of a timed message: as many whole parts as fit, one element at least."""
+    return max(1, message_bytes // ELEMENT_BYTES // num_ranks)
 
 
 def compare_tables(
@@ -316,7 +307,7 @@ def compare_tables(
     compared: list[dict[str, Any]] = []
     warnings: list[str] = []
     for key, table in enumerate(tables):
-        what = f"{table.collective}, {table.name}"
+        what = table.title
         groups = [find_group(plan, shape) for shape in table.shapes]
         rows_of_shapes: list[tuple[Row, ...] | None] = [
             None if group is None else getattr(group, table.collective) for group in groups
@@ -326,7 +317,7 @@ def compare_tables(
             warnings.append(f"{what}: the plan has no table for such groups")
             continue
         compared_rows, found_warnings = compare_plan(
-            Sampling(bench=_TableBench(bench, table, key), rng=np.random.default_rng([options.seed, key])),
+            Sampling(bench=TableBench(bench, table), rng=np.random.default_rng([options.seed, key])),
             rows,
             options,
             algorithm_at=partial(_algorithm_at, rows),
@@ -345,83 +336,3 @@ def compare_tables(
 
 def _algorithm_at(rows: tuple[Row, ...], message_bytes: int) -> str:
     return find_row(rows, message_bytes).algorithm
-
-
-def with_tables(
-    plan: Plan, tables: Sequence[Table], choices: Sequence[Choice], arrangement: Arrangement
-) -> Plan:
-    """The plan with these tables beside the world's allreduce."""
-    groups = {group.shape: group for group in plan.groups}
-    warnings, order = list(plan.warnings), plan.rank_order
-    certificates = [plan.certificate]
-    for table, choice in zip(tables, choices, strict=True):
-        for shape in table.shapes:
-            rows: dict[str, Any] = {table.collective: choice.rows}
-            groups[shape] = replace(groups.get(shape, Group(shape=shape)), **rows)
-        certificates.append(choice.certificate)
-        warnings += [f"{table.collective}, {table.name}: {warning}" for warning in choice.warnings]
-        if table.is_of_world and any(row.algorithm != DEFAULT.algorithm for row in choice.rows):
-            order = arrangement.rank_order
-    return replace(
-        plan,
-        groups=tuple(groups.values()),
-        certificate=_joined(certificates),
-        rank_order=order,
-        warnings=tuple(warnings),
-    )
-
-
-def _joined(certificates: Sequence[Certificate]) -> Certificate:
-    """One for all tables: comparisons add up; the false wins are those of the world's allreduce."""
-    first = certificates[0]
-    return replace(
-        first,
-        method=f"{first.method}; {len(certificates)} tables, each corrected for its own comparisons; the "
-        "false-win rate is that of the world's allreduce",
-        num_comparisons=sum(one.num_comparisons for one in certificates),
-    )
-
-
-def _model(table: Table, arrangement: Arrangement) -> LinkModel | None:
-    """What links cost inside the group that rank 0 is in, with what the others of its set take."""
-    if table.is_of_world:
-        return arrangement.by_position
-    whole = arrangement.as_numbered
-    groups = table.group_set.groups
-    return None if whole is None else whole.among(groups[0], num_alike=len(groups))
-
-
-def _candidates(table: Table, arrangement: Arrangement) -> list[Candidate]:
-    model = _model(table, arrangement)
-    if model is None:
-        return []
-    placement = arrangement.placement if table.is_of_world else placement_of(model)
-    if table.collective == "allreduce":
-        named = candidates(placement)
-    else:
-        named = part_candidates(placement, table.collective)
-    return [Candidate.of(algorithm, params) for algorithm, params in named]
-
-
-def _predictor(
-    table: Table, arrangement: Arrangement, sizes: Sequence[int]
-) -> Callable[[Candidate, int], float]:
-    collective = table.collective
-    by_position = _model(table, arrangement)
-    as_numbered = arrangement.as_numbered if table.is_of_world else by_position
-    if collective == "allreduce":
-        return replace(arrangement, as_numbered=as_numbered, by_position=by_position).predictor(sizes)
-    curves: dict[Candidate, dict[int, float]] = {}
-
-    def predicted_s(candidate: Candidate, message_bytes: int) -> float:
-        model = as_numbered if candidate == DEFAULT else by_position
-        if model is None:
-            return 0.0
-        curve = curves.setdefault(candidate, {})
-        if message_bytes not in curve:
-            asked = sorted({*sizes, message_bytes})
-            times_s = predict_parts(collective, candidate.algorithm, candidate.params, model, asked)
-            curve.update(zip(asked, times_s.tolist(), strict=True))
-        return curve[message_bytes]
-
-    return predicted_s

@@ -349,6 +349,10 @@ class TorchBench:
         """Seconds since the ranks joined."""
         return time.perf_counter() - self._started_s
 
+    def charge(self, passed_s: float) -> None:
+        """Count time that earlier launches of the run took, seconds."""
+        self._started_s -= passed_s
+
     def arrange(self, rank_order: tuple[int, ...] | None) -> None:
         """Have all candidates run with this rank at each position; before the first of them.
 

@@ -1,7 +1,10 @@
 """What the main thread does while a collective runs: a real backward of chosen length, or pure Python."""
 
 import statistics
+import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import torch
@@ -53,9 +56,37 @@ def python_until_done(work: Any) -> None:
     """Run Python, holding the interpreter lock as real code does, until the collective has ended.
 
     Args:
-        work: of an asynchronous collective.
+        work: of an asynchronous collective, which says when it has.
     """
+    _python_until(work.is_completed)
+
+
+def python_until_waited(work: Any) -> None:
+    """The same beside a work that never says when it has ended: it is waited for in another thread.
+
+    Gloo's reduce-scatter is such a one: it ends in its wait, and even then its `is_completed` stays False
+    (torch 2.13).
+
+    Args:
+        work: of an asynchronous collective; what its wait raises, it raises again when the caller waits.
+    """
+    ended = threading.Event()
+
+    def wait() -> None:
+        try:
+            with suppress(RuntimeError):
+                work.wait()
+        finally:
+            ended.set()
+
+    waiter = threading.Thread(target=wait, name="topotune waits", daemon=True)
+    waiter.start()
+    _python_until(ended.is_set)
+    waiter.join()
+
+
+def _python_until(done: Callable[[], bool]) -> None:
     total = 0
-    while not work.is_completed():
+    while not done():
         for turn in range(_TURNS):
             total += turn * turn
