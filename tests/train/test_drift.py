@@ -19,7 +19,7 @@ from topotune.errors import RunError
 from topotune.train import drift_record, planned_calls
 from topotune.train.allreduce import PlannedAllreduce
 from topotune.train.drift import Phase
-from topotune.train.drift_record import RECORD, warn
+from topotune.train.drift_record import RECORD, DriftRecord, warn
 
 pytestmark = pytest.mark.gloo
 
@@ -161,6 +161,21 @@ def steady_with_record(rank, num_ranks, store, path):
 
 def test_a_path_that_cannot_be_written_gives_one_warning_and_leaves_the_job_alone(tmp_path):
     assert gloo_world.run_world(2, steady_with_record, str(tmp_path / "missing" / "drift.json")) == [1, 0]
+
+
+def test_nothing_is_written_after_the_end(tmp_path, monkeypatch):
+    path = tmp_path / "drift.json"
+    monkeypatch.setenv("TOPOTUNE_DRIFT", str(path))
+    record, before = DriftRecord(), set(threading.enumerate())
+    record.begin()
+    path.unlink()
+    record.end()
+    assert json.loads(path.read_text())["groups"] == []
+    path.unlink()
+    record.write_aside()
+    record.write()
+    assert set(threading.enumerate()) <= before
+    assert not path.exists()
 
 
 def is_off_on_one(rank, num_ranks, store):
