@@ -20,6 +20,9 @@ from topotune.train import drift_record, planned_calls
 from topotune.train.allreduce import PlannedAllreduce
 from topotune.train.drift import Phase
 from topotune.train.drift_record import RECORD, DriftRecord, warn
+from topotune.train.planned import Algorithm
+from topotune.train.turns import Turns
+from topotune.train.usage import GroupUsage
 
 pytestmark = pytest.mark.gloo
 
@@ -176,6 +179,18 @@ def test_nothing_is_written_after_the_end(tmp_path, monkeypatch):
     record.write()
     assert set(threading.enumerate()) <= before
     assert not path.exists()
+
+
+def test_a_call_that_fails_after_its_group_was_renewed_leaves_the_new_queue_alone(monkeypatch):
+    usage = GroupUsage(kind="a group")
+    turns = Turns(usage)
+    calls = planned_calls.PlannedCalls(turns, usage, lambda: None, None)
+    turns.close("was renewed")
+    turns.renew()
+    monkeypatch.setattr(planned_calls, "memory_of", partial(fail, "late"))
+    with pytest.raises(RunError, match="late"):
+        calls.in_one_piece(torch.ones(1), Algorithm("ring", {}, of_plan=True))
+    assert turns.queue.idle
 
 
 def is_off_on_one(rank, num_ranks, store):
