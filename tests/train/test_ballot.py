@@ -210,6 +210,86 @@ def test_a_rank_that_loses_the_store_fails_or_all_go_on_alike(requests, no_warni
         assert failed.message.startswith("rank 1 of 3 could not ask the group's store")
 
 
+class Unanswered:
+    """A connection like a TCPStore's: a ``set`` returns before it is done, and others may ask before."""
+
+    def __init__(self, store, connections):
+        self.store, self.connections, self.under_way = store, connections, []
+        connections.append(self)
+
+    def clone(self):
+        return self
+
+    def set(self, key, value):
+        self.under_way.append((key, value))
+
+    def arrive(self):
+        for key, value in self.under_way:
+            self.store.set(key, value)
+        self.under_way = []
+
+    def __getattr__(self, name):
+        def ask(*args):
+            # A request is behind those of its own connection; one that waits for a key outwaits all others.
+            for one in self.connections if "get" in name else [self]:
+                one.arrive()
+            return getattr(self.store, name)(*args)
+
+        return ask
+
+
+@pytest.mark.parametrize("begin", range(10, 40))
+def test_a_proposal_is_there_for_all_before_the_rank_that_made_it_goes_on(begin, no_warnings):
+    store, connections = dist.PrefixStore("drift", dist.HashStore()), []
+    for seed in range(4):
+        ranks = drifts(2)
+        for rank, one in enumerate(ranks):
+            own = Unanswered(dist.PrefixStore(f"{seed}", store), connections)
+            one._ballot = Ballot(own, rank, 2, check_every_ns=QUICK.check_every_ns)
+        by_plan = run(
+            ranks,
+            [KINDS[0]] * 120,
+            lambda rank, number, plan: 10.0 if plan and number >= begin + 8 * rank else 1.0,
+            seed,
+        )
+        assert by_plan[0] == by_plan[1]
+        assert ranks[0].has_fallen(KINDS[0])
+
+
+class Blind:
+    """A connection by which one rank does not find what is there, the first time."""
+
+    def __init__(self, store):
+        self.store, self.has_missed = store, False
+
+    def clone(self):
+        return self
+
+    def check(self, keys):
+        is_there = self.store.check(keys)
+        is_missed, self.has_missed = is_there and not self.has_missed, self.has_missed or is_there
+        return is_there and not is_missed
+
+    def __getattr__(self, name):
+        return getattr(self.store, name)
+
+
+def test_a_rank_that_finds_a_proposal_later_than_others_begins_no_trial_alone(no_warnings):
+    store = dist.PrefixStore("drift", dist.HashStore())
+    ranks = drifts(2)
+    ranks[0]._ballot = Ballot(store, 0, 2, check_every_ns=QUICK.check_every_ns)
+    # Rank 0 has the last vote and makes the proposal.
+    ranks[1]._ballot = Ballot(blind := Blind(store), 1, 2, check_every_ns=QUICK.check_every_ns)
+    by_plan = run(
+        ranks,
+        [KINDS[0]] * 300,
+        lambda rank, number, plan: 10.0 if plan and number >= 38 - 8 * rank else 1.0,
+        0,
+    )
+    assert blind.has_missed
+    assert by_plan == [[True] * 300] * 2
+
+
 def times(plan, default, usual=1.0):
     return RankTimes(usual_s=usual, plan_s=tuple(plan), default_s=tuple(default))
 

@@ -19,7 +19,10 @@ from topotune.errors import RunError
 from topotune.train import drift_record, planned_calls
 from topotune.train.allreduce import PlannedAllreduce
 from topotune.train.drift import Phase
-from topotune.train.drift_record import RECORD, warn
+from topotune.train.drift_record import RECORD, DriftRecord, warn
+from topotune.train.planned import Algorithm
+from topotune.train.turns import Turns
+from topotune.train.usage import GroupUsage
 
 pytestmark = pytest.mark.gloo
 
@@ -161,6 +164,33 @@ def steady_with_record(rank, num_ranks, store, path):
 
 def test_a_path_that_cannot_be_written_gives_one_warning_and_leaves_the_job_alone(tmp_path):
     assert gloo_world.run_world(2, steady_with_record, str(tmp_path / "missing" / "drift.json")) == [1, 0]
+
+
+def test_nothing_is_written_after_the_end(tmp_path, monkeypatch):
+    path = tmp_path / "drift.json"
+    monkeypatch.setenv("TOPOTUNE_DRIFT", str(path))
+    record, before = DriftRecord(), set(threading.enumerate())
+    record.begin()
+    path.unlink()
+    record.end()
+    assert json.loads(path.read_text())["groups"] == []
+    path.unlink()
+    record.write_aside()
+    record.write()
+    assert set(threading.enumerate()) <= before
+    assert not path.exists()
+
+
+def test_a_call_that_fails_after_its_group_was_renewed_leaves_the_new_queue_alone(monkeypatch):
+    usage = GroupUsage(kind="a group")
+    turns = Turns(usage)
+    calls = planned_calls.PlannedCalls(turns, usage, lambda: None, None)
+    turns.close("was renewed")
+    turns.renew()
+    monkeypatch.setattr(planned_calls, "memory_of", partial(fail, "late"))
+    with pytest.raises(RunError, match="late"):
+        calls.in_one_piece(torch.ones(1), Algorithm("ring", {}, of_plan=True))
+    assert turns.queue.idle
 
 
 def is_off_on_one(rank, num_ranks, store):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from topotune.train.tensors import as_it_lies
+from topotune.train.tensors import as_it_lies, memory_of
 
 NUMBERS = torch.arange(48.0)
 
@@ -36,3 +36,11 @@ def test_memory_in_one_piece_is_taken_as_it_lies(tensor, first):
 )
 def test_memory_with_gaps_or_shared_elements_is_not(tensor):
     assert as_it_lies(tensor) is None
+
+
+def test_memory_is_taken_on_the_device_on_which_it_lies():
+    """Torch refuses storage of another device; ``meta`` stands in for a GPU."""
+    tensor = torch.empty(6, 8, device="meta").t()
+    assert memory_of(tensor).device == tensor.device
+    assert memory_of(tensor).stride() == tensor.stride()
+    assert as_it_lies(tensor).device == tensor.device

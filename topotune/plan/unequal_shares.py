@@ -42,6 +42,8 @@ def _default(row: Row) -> Row:
 def has_unequal_shares(algorithm: str, params: Mapping[str, Any], node_of_rank: Sequence[int]) -> bool:
     """Whether some node adds up more of the message for each of its ranks than others do.
 
+    Servers that a plan names without shares are no such case: they serve alike, on whichever links.
+
     Args:
         algorithm: of a plan's row.
         params: of it, valid.

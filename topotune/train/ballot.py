@@ -1,8 +1,8 @@
 """How all ranks of a group do the same at the same call, and ask nobody in the normal case.
 
 Theory of operation. The calls that a group counts are collectives, in one order on all ranks: none ends on
-one rank before all have begun it. So what a rank writes to the store between two calls c and c + 1 is there
-for whoever has ended c + 1. Everything follows from that, without clocks and without waiting:
+one rank before all have begun it. So what a rank writes to the store between two calls c and c + 1, and knows
+to be written, is there for whoever has ended c + 1. All follows from that, without clocks and waiting:
 
 1. Votes. A rank that wants a trial of some kind of call adds 1 to that kind's counter, and takes it back when
    it no longer does. The one that makes the counter reach the number of ranks publishes a proposal.
@@ -10,9 +10,9 @@ for whoever has ended c + 1. Everything follows from that, without clocks and wi
    the calls and the plan, once in CHECK_EVERY_NS of the exchange that the plan expects. That is the only
    traffic of a job that nothing has befallen: one question to the store. Between calls M - 1 and M nobody
    votes, so a proposal is there for all of them or for none.
-3. Seen. Who has found it says so before M. Before M + 1 all count who has: if it is all, the trial begins
-   with that very call. A rank that could not ask has not said so, and the ballot is closed for good on all
-   ranks: the job goes on with its plan.
+3. Seen. Who has found it says so before M. Before M + 1 all count who has, at this check: if it is all, the
+   trial begins with that very call. A rank that could not ask has not said so, and the ballot is closed for
+   good on all ranks: the job goes on with its plan.
 4. The trial's last call E. Each rank puts its times down before E + 1. Before E + 2 rank 0 reads all of them
    and publishes what follows. Before E + 3 all read that, and E + 3 is the first call to which it applies.
 
@@ -55,6 +55,7 @@ class Ballot:
         self._check_every_ns = check_every_ns
         self._expected_ns = 0
         self._checks_next = False
+        self._num_checks = 0
         self._votes: set[int] = set()
         self.round = 0
         self.closed = False
@@ -74,6 +75,8 @@ class Ballot:
         try:
             if self._meeting().add(self._key("votes", kind), 1) == self._size and self._is_first():
                 self._meeting().set(self._key("proposal"), str(kind))
+                # A TCPStore does not answer a `set`; it answers this, when the other is done.
+                self._meeting().check([self._key("proposal")])
         except RuntimeError:
             self.closed = True
 
@@ -102,6 +105,7 @@ class Ballot:
                 self._expected_ns, self._checks_next = 0, True
             return None
         self._checks_next = False
+        self._num_checks += 1
         try:
             if not self._meeting().check([self._key("proposal")]):
                 return None
@@ -110,7 +114,7 @@ class Ballot:
             self.closed = True
             return None
         # Whether a request that failed was counted all the same, nobody can know.
-        self._surely(lambda store: store.add(self._key("seen"), 1))
+        self._surely(lambda store: store.add(self._key("seen", self._num_checks), 1))
         return kind
 
     def is_seen_by_all(self) -> bool:
@@ -119,9 +123,9 @@ class Ballot:
         Raises:
             RunError: the store cannot be reached.
         """
-        all_saw = bool(self._surely(lambda store: store.add(self._key("seen"), 0)) == self._size)
-        self.closed = not all_saw
-        return all_saw
+        num_saw: int = self._surely(lambda store: store.add(self._key("seen", self._num_checks), 0))
+        self.closed = num_saw != self._size
+        return not self.closed
 
     def put_down(self, times: dict[str, Any]) -> None:
         """After the last call of the trial, before the next one: this rank's part.

@@ -17,7 +17,7 @@ clipped, the last 16 of them, must lie above b by LEAST_SHIFT on average, and th
 `Rules.least_s` seconds: magnitude. The mirror image finds calls that have become faster; what is usual is
 then learnt anew, in silence.
 
-Rates (`python benchmarks/drift_rates.py`): see docs/backend.md.
+Rates (`python benchmarks/drift_rates.py`): see docs/reference/backend.md.
 """
 
 import math

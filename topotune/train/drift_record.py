@@ -97,21 +97,34 @@ class DriftRecord:
 
     def write(self) -> None:
         """Write the file as things stand; nothing where none is wanted."""
-        if self._path is None or os.getpid() != self._writer:  # another rank, or forked from rank 0
-            return
-        with self._writing:
-            path = self._path
-            if path is None:  # another thread has found that it cannot be written
-                return
-            try:
-                write_text(path, json.dumps(self.document(), indent=1) + "\n")
-            except (OSError, ValueError) as error:  # a NUL in the path is a ValueError
+        if self._is_wanted():
+            with self._writing:
+                self._write()
+
+    def end(self) -> None:
+        """At exit: `write` for the last time, since a thread that wrote later could be cut off half way."""
+        if self._is_wanted():
+            with self._writing:
+                self._write()
                 self._path = None
-                warn(f"topotune: {DRIFT_VARIABLE}={path} is not written: {error}")
+
+    def _is_wanted(self) -> bool:
+        """Whether there is a file to write; not on another rank, nor in a process forked from rank 0."""
+        return self._path is not None and os.getpid() == self._writer
+
+    def _write(self) -> None:
+        path = self._path
+        if path is None:  # another thread has ended it, or found that it cannot be written
+            return
+        try:
+            write_text(path, json.dumps(self.document(), indent=1) + "\n")
+        except (OSError, ValueError) as error:  # a NUL in the path is a ValueError
+            self._path = None
+            warn(f"topotune: {DRIFT_VARIABLE}={path} is not written: {error}")
 
     def write_aside(self) -> None:
         """`write` in another thread, for callers whom other ranks wait for."""
-        if self._path is not None and os.getpid() == self._writer:
+        if self._is_wanted():
             # Where no thread can be started any more the process ends, and writes then.
             with suppress(RuntimeError):
                 threading.Thread(target=self.write, name="drift record", daemon=True).start()
@@ -134,4 +147,4 @@ def warn(text: str) -> None:
 
 
 RECORD: Final = DriftRecord()
-atexit.register(RECORD.write)
+atexit.register(RECORD.end)

@@ -97,8 +97,8 @@ class OnStream:
 
         Args:
             algorithm: of `planned`.
-            tensor: on this process's GPU, contiguous.
-            flat: its memory, shape (num_elements,).
+            tensor: on this process's GPU, its memory in one piece.
+            flat: that memory, shape (num_elements,), in the order in which it lies there.
             op: a ``dist.ReduceOp.RedOpType``.
 
         Returns:

@@ -53,6 +53,7 @@ class PlannedCalls:
     ) -> None:
         self.turns = turns
         self.drift: Drift | None = None
+        self._queue = turns.queue  # by the time that a call fails, another one may serve the group
         self._usage = usage
         self._abort = abort
         self._wrapped = wrapped
@@ -184,4 +185,4 @@ class PlannedCalls:
             if self.drift is not None and self.drift.is_changing:
                 end_waits(self._wrapped)  # the default may have this call, or the next one
         finally:
-            self.turns.queue.fail(error)
+            self._queue.fail(error)

@@ -58,6 +58,6 @@ def memory_of(tensor: torch.Tensor) -> torch.Tensor:
     Gloo reduces memory that autograd knows nothing of, and programs may rely on it.
     """
     with torch.inference_mode(False):
-        memory = torch.empty(0, dtype=tensor.dtype)
+        memory = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         memory.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride())
         return memory

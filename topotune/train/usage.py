@@ -22,7 +22,7 @@ class GroupUsage:
         kind: in words: ``world of 4 ranks``, ``groups of 2 ranks``, ``DDP hook on 4 ranks``.
         planned: whether a plan's table was used.
         calls: number of calls by (collective, algorithm); the wrapped backend's own algorithm is ``default``.
-        lock: held to change ``calls``.
+        lock: held to change ``calls``, and to read them all.
         straight: number of calls by collective that went straight to the wrapped backend, not in ``calls``.
             Only callers count here, one at a time as a process group demands anyway, so it needs no lock.
     """
@@ -40,7 +40,9 @@ class GroupUsage:
 
     def total(self) -> Counter[tuple[str, str]]:
         """All calls by (collective, algorithm)."""
-        return self.calls + Counter({(name, DEFAULT): count for name, count in self.straight.items()})
+        with self.lock:
+            queued = self.calls.copy()
+        return queued + Counter({(name, DEFAULT): count for name, count in self.straight.items()})
 
 
 class UsageReport:
