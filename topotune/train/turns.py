@@ -2,7 +2,8 @@
 
 Theory of operation. While the queue is idle, a call of the wrapped backend goes straight to it in the
 caller's thread, exactly as without topotune, and what it still has in flight is remembered here: an algorithm
-of the plan starts when that has ended. While the queue is busy, calls of either kind queue up behind.
+of the plan starts when that has ended, where gloo says when (see `Turns.remember`). While the queue is busy,
+calls of either kind queue up behind.
 """
 
 from collections import deque
