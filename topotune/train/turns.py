@@ -99,7 +99,8 @@ class Turns:
 
         But not for a work that ends in its caller's wait alone, as gloo's reduce-scatter does (torch 2.13):
         every further wait would write its output anew, over what the caller has made of it since, and it
-        never says that it has ended. What it exchanges goes on by itself, between connections of gloo's own.
+        never says that it has ended. What it exchanges goes on by itself, from a copy of its input, in gloo's
+        own threads and connections, also where nobody waits for it or holds it.
         """
         if not _has_future(work):
             return
