@@ -8,19 +8,22 @@ import numpy as np
 import pytest
 from fake_bench import FAST, FakeBench, factors
 from gloo_world import RankError, run_world
+from plan_example import example
 
 from topotune.errors import UsageError
 from topotune.links import LinkCost, LinkModel, SharedCapacity
 from topotune.links.model import PairsAcross
-from topotune.plan import GroupShape, plan_from_document
-from topotune.plan.document import part_to_json
+from topotune.plan import GroupShape, Row, plan_from_document
+from topotune.plan.document import part_to_json, plan_to_document
 from topotune.results.tuning import tuning_run_of
+from topotune.tune.arrangement import Arrangement
 from topotune.tune.journal import read_journal
 from topotune.tune.mesh import read_groups
 from topotune.tune.options import TuneOptions, collectives_of
-from topotune.tune.pipeline import choose_rows
+from topotune.tune.pipeline import Choice, choose_rows
 from topotune.tune.sampling import Sampling
-from topotune.tune.table_rows import limit_of
+from topotune.tune.table_rows import limit_of, with_tables
+from topotune.tune.tables import Table
 
 pytestmark = pytest.mark.gloo
 
@@ -282,6 +285,20 @@ def test_groups_within_machines_have_no_bound_and_say_so():
     (one,) = read_groups("0-1;2-3", 4)
     reason = limit_of("allgather", one, two_nodes()).no_bound_reason
     assert reason == "all ranks of each group share one machine's memory, where no link bounds them"
+
+
+def test_a_plan_of_many_tables_with_many_warnings_can_be_read_again():
+    plan = plan_from_document(example(), "plan.json")
+    world = plan.groups[0]
+    (one,) = read_groups(f"all={world.shape.num_ranks}", world.shape.num_ranks)
+    table = Table(number=1, collective="allgather", group_set=one, shapes=(world.shape,), station=None)
+    lines = tuple(f"candidate {number} was left out" for number in range(300))
+    rows = (Row(min_bytes=0, max_bytes=None, algorithm="default"),)
+    choice = Choice(rows=rows, certificate=plan.certificate, warnings=lines)
+    found = with_tables(plan, [table], [choice], Arrangement.of(None))
+    assert plan_from_document(plan_to_document(found), "plan.json") == found
+    num_more = len(plan.warnings) + len(lines) - (len(found.warnings) - 1)
+    assert found.warnings[-1] == f"{num_more} more warnings were left out"
 
 
 def test_groups_of_other_ranks_are_refused_on_all_ranks():
