@@ -40,3 +40,32 @@ def scatters_without_end(rank, num_ranks, store):
 
 def test_works_that_never_say_that_they_have_ended_are_not_kept():
     assert gloo_world.run_world(2, scatters_without_end) == [([2.0] * 4, 0)] * 2
+
+
+def scatters_and_forgets(rank, num_ranks, store):
+    """Rank 0 never waits for a reduce-scatter and lets go of all its tensors; then one waits in the queue."""
+    dist.init_process_group("topotune")
+    dist.group.WORLD.override = ("ring", {})
+    part = torch.zeros(1 << 16)
+    work = dist.reduce_scatter_single(part, torch.ones(num_ranks << 16), async_op=True)
+    if rank == 0:
+        del work
+    other = torch.ones(1 << 18)
+    planned = dist.all_reduce(other, async_op=True)
+    queued = torch.zeros(4)
+    behind = dist.reduce_scatter_single(queued, torch.ones(4 * num_ranks), async_op=True)
+    behind.wait()
+    queued.mul_(10)
+    if rank != 0:
+        work.wait()
+    planned.wait()
+    dist.all_reduce(other)
+    dist.barrier()  # which gloo begins when all before it has ended
+    dist.destroy_process_group()
+    return part.unique().tolist(), other.unique().tolist(), queued.tolist()
+
+
+def test_a_reduce_scatter_goes_on_for_the_others_where_a_rank_forgets_it():
+    forgot, waited = gloo_world.run_world(2, scatters_and_forgets)
+    assert forgot == ([0.0], [4.0], [20.0] * 4), "gloo writes the output in the wait that never came"
+    assert waited == ([2.0], [4.0], [20.0] * 4)

@@ -146,6 +146,19 @@ def test_no_row_is_stretched_to_a_size_that_its_candidate_was_given_up_at(phase)
     assert any("given up at 1 MiB" in warning for warning in choice.warnings)
 
 
+@pytest.mark.parametrize("wrong", [set(), {TREE}], ids=["alone", "beside one that is wrong"])
+def test_no_row_is_stretched_to_a_size_where_its_candidate_was_too_slow_to_be_timed(wrong):
+    """There the search has timed nothing, but not for want of time."""
+    last = SIZES[-1]
+    true_s = factors({FAST: lambda size: 0.05 if size == last else 3.0, TREE: 2.0})
+    bench = FakeBench(true_s, wrong=wrong)
+    choice = choose(bench, [FAST, *wrong], predicted_s=factors({FAST: 3.0, TREE: 2.0}))
+    assert (FAST, last) in bench.checks
+    assert not any(FAST in block.arms for block in bench.blocks if block.message_bytes == last)
+    assert chosen_at(choice.rows, SIZES[-2]).algorithm == FAST.algorithm
+    assert chosen_at(choice.rows, last).algorithm == "default"
+
+
 def test_a_warning_says_how_far_a_row_reaches_into_sizes_that_were_not_searched():
     true_s = factors({FAST: 3.0})
     sizes = (1024, 4096, 1 << 18, 1 << 24, 1 << 28)

@@ -8,19 +8,22 @@ import numpy as np
 import pytest
 from fake_bench import FAST, FakeBench, factors
 from gloo_world import RankError, run_world
+from plan_example import example
 
 from topotune.errors import UsageError
 from topotune.links import LinkCost, LinkModel, SharedCapacity
 from topotune.links.model import PairsAcross
-from topotune.plan import GroupShape, plan_from_document
-from topotune.plan.document import part_to_json
+from topotune.plan import GroupShape, Row, plan_from_document
+from topotune.plan.document import part_to_json, plan_to_document
 from topotune.results.tuning import tuning_run_of
+from topotune.tune.arrangement import Arrangement
 from topotune.tune.journal import read_journal
 from topotune.tune.mesh import read_groups
 from topotune.tune.options import TuneOptions, collectives_of
-from topotune.tune.pipeline import choose_rows
+from topotune.tune.pipeline import Choice, choose_rows
 from topotune.tune.sampling import Sampling
-from topotune.tune.table_rows import limit_of
+from topotune.tune.table_rows import limit_of, with_tables
+from topotune.tune.tables import Table
 
 pytestmark = pytest.mark.gloo
 
@@ -76,24 +79,29 @@ def test_collectives_of_the_world_are_tuned_without_groups():
 
 
 def tune_mortal_rank(rank, num_ranks, store, payload, dies):
-    """Rank 0, which chooses and writes the journal, is killed in block number ``dies`` of the all-gathers."""
+    """Rank 0, which chooses and writes the journal, is killed in trial number ``dies`` of the all-gathers."""
     from topotune.errors import TopotuneError
+    from topotune.tune.journal import TableJournal
     from topotune.tune.session import tune_worker
     from topotune.tune.tables import TableStation
 
-    run, count = TableStation._run, []
+    begin, run, begun, blocks = TableJournal.begin, TableStation._run, [], []
+
+    def begin_counted(self, trial):
+        begun.append(self._table["table"]["collective"])
+        return begin(self, trial)
 
     def run_mortal(self, *arguments):
-        count.append(self._collective)
-        if rank == 0 and count.count("allgather") == dies:
+        blocks.append(self._collective)
+        if begun.count("allgather") == dies:
             os.kill(os.getpid(), signal.SIGKILL)
         return run(self, *arguments)
 
-    TableStation._run = run_mortal
+    TableJournal.begin, TableStation._run = begin_counted, run_mortal
     try:
-        return tune_worker(payload), count
+        return tune_worker(payload), blocks
     except TopotuneError as error:
-        return type(error).__name__, count
+        return type(error).__name__, blocks
 
 
 def of_table(contents, number):
@@ -155,6 +163,7 @@ def test_killed_within_a_table_a_run_goes_on_there_and_measures_no_other_table_a
 
 def without_controls(rank, num_ranks, store, payload):
     """The default against itself cannot be timed: what rank 0 sees of it between two commands."""
+    from topotune.tune import pipeline
     from topotune.tune.sampling import Sampling
     from topotune.tune.session import tune_worker
     from topotune.tune.trial import MissedStartsError
@@ -167,6 +176,7 @@ def without_controls(rank, num_ranks, store, payload):
         return rounds(self, purpose, *arguments, **options)
 
     Sampling.rounds = no_controls
+    pipeline._fit_for_training = lambda run, searches: ({}, {})  # confirmation takes no time of the controls'
     return tune_worker(payload)
 
 
@@ -275,6 +285,20 @@ def test_groups_within_machines_have_no_bound_and_say_so():
     (one,) = read_groups("0-1;2-3", 4)
     reason = limit_of("allgather", one, two_nodes()).no_bound_reason
     assert reason == "all ranks of each group share one machine's memory, where no link bounds them"
+
+
+def test_a_plan_of_many_tables_with_many_warnings_can_be_read_again():
+    plan = plan_from_document(example(), "plan.json")
+    world = plan.groups[0]
+    (one,) = read_groups(f"all={world.shape.num_ranks}", world.shape.num_ranks)
+    table = Table(number=1, collective="allgather", group_set=one, shapes=(world.shape,), station=None)
+    lines = tuple(f"candidate {number} was left out" for number in range(300))
+    rows = (Row(min_bytes=0, max_bytes=None, algorithm="default"),)
+    choice = Choice(rows=rows, certificate=plan.certificate, warnings=lines)
+    found = with_tables(plan, [table], [choice], Arrangement.of(None))
+    assert plan_from_document(plan_to_document(found), "plan.json") == found
+    num_more = len(plan.warnings) + len(lines) - (len(found.warnings) - 1)
+    assert found.warnings[-1] == f"{num_more} more warnings were left out"
 
 
 def test_groups_of_other_ranks_are_refused_on_all_ranks():

@@ -2,7 +2,8 @@
 
 Theory of operation. While the queue is idle, a call of the wrapped backend goes straight to it in the
 caller's thread, exactly as without topotune, and what it still has in flight is remembered here: an algorithm
-of the plan starts when that has ended. While the queue is busy, calls of either kind queue up behind.
+of the plan starts when that has ended, where gloo says when (see `Turns.remember`). While the queue is busy,
+calls of either kind queue up behind.
 """
 
 from collections import deque
@@ -98,7 +99,8 @@ class Turns:
 
         But not for a work that ends in its caller's wait alone, as gloo's reduce-scatter does (torch 2.13):
         every further wait would write its output anew, over what the caller has made of it since, and it
-        never says that it has ended. What it exchanges goes on by itself, between connections of gloo's own.
+        never says that it has ended. What it exchanges goes on by itself, from a copy of its input, in gloo's
+        own threads and connections, also where nobody waits for it or holds it.
         """
         if not _has_future(work):
             return

@@ -12,7 +12,7 @@ that says ``extrapolated``, if everything that is known speaks for it:
   up to 64 times, a tenth of the time is kept in reserve for each further doubling;
 - no sample speaks against it: it did not fail further out, where another one was tried there in vain the
   search saw this one gain, and so it did at all larger sizes that were searched;
-- it was not found unfit on the way: wrong, cut off, or slower beside a backward.
+- it was not found unfit on the way: wrong, cut off, far too slow in its check, or slower beside a backward.
 """
 
 import math

@@ -234,6 +234,7 @@ def choose_rows(
         limit=limit,
         unfit={
             *sampling.failed,
+            *((search.message_bytes, one) for search in searches for one in search.ruled_out),
             *(key for key, found in conditions.items() if found.problem is not None),
         },
     )

@@ -343,6 +343,11 @@ class SizeSearch:
         ]
         return sorted(standings, key=lambda standing: -standing.comparison.ratio)
 
+    @property
+    def ruled_out(self) -> frozenset[Candidate]:
+        """Candidates that failed here, or whose check took too long to time them; earlier launches count."""
+        return frozenset(self.problems) | frozenset(self._hopeless)
+
     def best_median_s(self) -> float:
         """Median of the fastest candidate so far, or of the default if that is faster."""
         return min(

@@ -41,6 +41,9 @@ from topotune.tune.tables import Table, TableBench, part_elements
 from topotune.tune.timing import TorchBench
 from topotune.tune.trial import DEFAULT, Candidate
 
+_MOST_WARNINGS: Final = MAX_WARNINGS - 64
+"""Of all tables together, each of which may name every candidate; a training step has some of its own."""
+
 _MOST_MEMBERS: Final = 64
 """Of a note in a journal."""
 
@@ -139,7 +142,7 @@ def _chosen(
             {
                 "group": part_to_json(_group_with(table, table.shapes[0], choice.rows)),
                 "certificate": part_to_json(choice.certificate),
-                "warnings": list(choice.warnings),
+                "warnings": list(_that_fit(choice.warnings)),
                 "rank_order": _order_of(arrangement),
                 "elapsed_s": bench.now_s(),
             },
@@ -215,8 +218,16 @@ def with_tables(
         groups=tuple(groups.values()),
         certificate=_joined(certificates),
         rank_order=order,
-        warnings=tuple(warnings),
+        warnings=_that_fit(warnings),
     )
+
+
+def _that_fit(warnings: Sequence[str]) -> tuple[str, ...]:
+    """As many as a plan can hold, and how many more there were."""
+    if len(warnings) <= _MOST_WARNINGS:
+        return tuple(warnings)
+    kept = warnings[: _MOST_WARNINGS - 1]
+    return (*kept, f"{len(warnings) - len(kept)} more warnings were left out")
 
 
 def _group_with(table: Table, shape: GroupShape, rows: tuple[Row, ...], group: Group | None = None) -> Group:
