@@ -133,12 +133,17 @@ def allreduce_forest(graph: CapacityGraph) -> AllreduceForest:
     optimum = allreduce_by_cuts(graph, likeness(graph), split_bytes_per_s=split) or CutPlanes(
         algbw_bytes_per_s=float(split), is_optimum=False, prices=dict.fromkeys(graph.capacities, 0.0)
     )
+    equal: AllreduceForest | None = None
     if _is_meshed(graph) and len(graph.hosts) <= _MOST_EQUAL and is_balanced(graph):
         both = [find(graph).algbw_bytes_per_s for find in (allgather_bound, reduce_scatter_bound)]
         if 1.0 / sum(1.0 / algbw for algbw in both) >= _CLOSE * optimum.algbw_bytes_per_s:
-            return _equal_shares(graph, optimum.algbw_bytes_per_s)
+            equal = _equal_shares(graph, optimum.algbw_bytes_per_s)
+            # Links that are far from alike can take more trees than there may be.
+            if equal.algbw_bytes_per_s >= _CLOSE * optimum.algbw_bytes_per_s:
+                return equal
     pairs = pack_pairs(graph, optimum, close=_CLOSE_PAIRS, max_rounds=_MAX_ROUNDS)
-    return _of_pairs(graph, pairs, optimum.algbw_bytes_per_s)
+    found = _of_pairs(graph, pairs, optimum.algbw_bytes_per_s)
+    return found if equal is None or found.algbw_bytes_per_s > equal.algbw_bytes_per_s else equal
 
 
 def _is_meshed(graph: CapacityGraph) -> bool:
