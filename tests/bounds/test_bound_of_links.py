@@ -239,3 +239,9 @@ def test_shuffled_topology_has_the_same_bound():
     assert graph_allreduce_bound(graph_from_topology(shuffled)) == graph_allreduce_bound(
         graph_from_topology(topology)
     )
+
+
+def test_links_of_a_graph_are_in_the_same_order_in_every_run():
+    """Forests follow it; the order of a set of names would be another one in each process."""
+    graph = graph_from_topology(chain(*[50e9] * 20))
+    assert list(graph.capacities) == sorted(graph.capacities)

@@ -46,6 +46,14 @@ def test_a_ring_whose_ranks_alternate_between_racks_pays_for_every_crossing():
     assert ring_algbw_bytes_per_s(scattered) == pytest.approx(ring_algbw_bytes_per_s(block) / 4)
 
 
+@pytest.mark.parametrize("fast", [10**9, 10**13, 10**18])
+def test_rings_are_right_however_far_rates_are_apart(fast):
+    """The slow host's link carries the ring in, and out again, whatever the others could."""
+    graph = star([fast, 7, fast, fast])
+    assert ring_algbw_bytes_per_s(graph) == pytest.approx(7 * 4 / 6)
+    assert optima(graph).ring_algbw_bytes_per_s == pytest.approx(7 * 4 / 6)
+
+
 def test_a_network_too_large_for_the_programme_has_no_ring_ceiling_but_an_optimum():
     found = optima(star([10] * 500))
     assert found.ring_algbw_bytes_per_s is None

@@ -1,15 +1,18 @@
 """Pairs of trees against all trees there are, in whole fractions, and links that are far from alike."""
 
+from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
 import pytest
+import scipy
 from exact_packing import exact_algbw, leads_to
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import Net, grid, ndv2, racks, star, unlike_boxes, unlike_racks
 
 from topotune.bounds import CapacityGraph, allreduce_forest, allreduce_lp, graph_allreduce_bound
+from topotune.bounds.allreduce_forest import MAX_LINKS, is_limited, is_quick
 from topotune.bounds.arborescence import cheapest_trees
 from topotune.bounds.cut import tightest_split
 from topotune.bounds.cut_planes import CutPlanes, allreduce_by_cuts
@@ -157,3 +160,59 @@ def test_shares_are_cut_fine_enough_for_thin_links_beside_wide_ones():
 def test_too_many_hosts_are_refused_with_the_limit():
     with pytest.raises(UsageError, match="a forest for 97 nodes: there can be 96 of them"):
         allreduce_forest(star([10] * 97))
+
+
+def test_where_a_few_equal_trees_do_not_fit_shares_are_finer():
+    """Of two ways, one carries an eighth of the other: no whole number of up to 8 trees fills both."""
+    net = Net()
+    net.compute += ["a", "b"]
+    net.join("a", "b", 1000)
+    net.join("a", "s", 130)
+    net.join("s", "b", 130)
+    found = allreduce_forest(net.graph())
+    assert found.algbw_bytes_per_s >= 0.99 * found.optimum_algbw_bytes_per_s
+
+
+@pytest.mark.parametrize("calls_that_solve", [0, 1])
+def test_where_the_solver_gives_up_pairs_fit_the_links_all_the_same(monkeypatch, calls_that_solve):
+    graph = grid(3, 3, 25)
+    optimum = allreduce_by_cuts(graph, likeness(graph))
+    blind = replace(optimum, prices=dict.fromkeys(graph.capacities, 0.0))
+    solve, calls = scipy.optimize.linprog, []
+
+    def gives_up(*args, **kwargs):
+        calls.append(args)
+        solution = solve(*args, **kwargs)
+        if len(calls) > calls_that_solve:
+            solution.status = 4
+        return solution
+
+    monkeypatch.setattr(scipy.optimize, "linprog", gives_up)
+    found = pack_pairs(graph, blind, close=1.1, max_rounds=2)
+    assert 0 < found.algbw_bytes_per_s <= optimum.algbw_bytes_per_s * (1 + 1e-6)
+    assert sum(pair.share for pair in found.pairs) == pytest.approx(1)
+
+
+def test_too_many_links_are_refused_and_not_tried_unasked():
+    net = Net()
+    net.compute += ["a", "b"]
+    for number in range(MAX_LINKS // 4 + 1):
+        net.join("a", f"s{number}", 10)
+        net.join(f"s{number}", "b", 10)
+    graph = net.graph()
+    assert not is_quick(graph)
+    with pytest.raises(
+        UsageError, match=f"a forest for {len(graph.capacities)} links: there can be {MAX_LINKS}"
+    ):
+        allreduce_forest(graph)
+
+
+def test_ranks_apart_have_no_forest():
+    net = Net()
+    net.compute += ["a", "b"]
+    net.join("a", "s", 10)
+    net.join("b", "t", 10)
+    assert not is_limited(net.graph())
+    assert is_limited(star([10] * 2))
+    with pytest.raises(ValueError, match="cannot all reach each other"):
+        allreduce_forest(net.graph())

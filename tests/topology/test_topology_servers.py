@@ -109,6 +109,8 @@ def test_a_gateway_hands_on_what_has_no_other_way():
     assert left.links == topology.links
     assert left.warnings == ("nodes without ranks (gate) only hand on what others exchange",)
     assert server_vertices(left) == ()
+    one_way = replace(topology, links=(*topology.links, *both_ways(("n0/gpu0", "n1/gpu0"))[:1]))
+    assert without_idle_nodes(one_way).links == one_way.links
     apart = replace(topology, links=())
     assert "left out" in without_idle_nodes(apart).warnings[0]
 
@@ -123,7 +125,7 @@ def test_many_idle_nodes_are_named_in_short():
     [
         (("n9/cpu0",), "server 0 is on 'n9/cpu0', which is no vertex"),
         (("helper/cpu0", "helper/cpu0"), "two servers are on 'helper/cpu0'"),
-        (("switch",), "server 0 is on 'switch', which is of no node"),
+        (("switch",), "server 0 is on 'switch', a switch: processors add"),
         (("n0/gpu0",), "server 0 is on node 'n0', which holds ranks"),
     ],
 )

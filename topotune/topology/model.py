@@ -208,7 +208,8 @@ class Topology:
     Raises:
         ValueError: two vertices with one id, a link, pair, rank or server that names no vertex, a link or
             pair of a vertex with itself, two links of one kind between the same two vertices, two pairs of
-            the same two, a server of no node or of one that holds ranks, a figure that is not positive.
+            the same two, a server that is no processor, is of no node or of one that holds ranks, a figure
+            that is not positive.
     """
 
     vertices: tuple[Vertex, ...]
@@ -301,6 +302,7 @@ class Topology:
         if not self.servers:
             return
         node_of = {vertex.id: vertex.node for vertex in self.vertices}
+        kinds = {vertex.id: vertex.kind for vertex in self.vertices}
         training = {node_of[vertex] for vertex in self.compute}
         seen: set[str] = set()
         for number, server in enumerate(self.servers):
@@ -309,6 +311,8 @@ class Topology:
             if server in seen:
                 raise ValueError(f"two servers are on {server!r}")
             seen.add(server)
+            if kinds[server] not in ("cpu", "gpu"):
+                raise ValueError(f"server {number} is on {server!r}, a {kinds[server]}: processors add")
             if node_of[server] is None:
                 raise ValueError(f"server {number} is on {server!r}, which is of no node")
             if node_of[server] in training:

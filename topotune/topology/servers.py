@@ -8,7 +8,7 @@ where these have no other way.
 Source: Jiang et al. (BytePS), OSDI 2020.
 """
 
-from collections.abc import Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
@@ -78,18 +78,23 @@ def _without_nodes(topology: Topology, gone: Set[str | None]) -> Topology:
 
 
 def _ranks_are_joined(topology: Topology) -> bool:
-    """Whether links, whichever way they lead, join all ranks."""
-    neighbours: dict[str, list[str]] = {vertex.id: [] for vertex in topology.vertices}
+    """Whether links lead from each rank to all others."""
+    onwards: dict[str, list[str]] = {vertex.id: [] for vertex in topology.vertices}
+    backwards: dict[str, list[str]] = {vertex.id: [] for vertex in topology.vertices}
     for link in topology.links:
-        neighbours[link.src].append(link.dst)
-        neighbours[link.dst].append(link.src)
-    ahead = list(topology.compute[:1])
-    reached = set(ahead)
+        onwards[link.src].append(link.dst)
+        backwards[link.dst].append(link.src)
+    compute = topology.compute
+    return all(set(compute) <= _reached(compute[:1], leads_to) for leads_to in (onwards, backwards))
+
+
+def _reached(begin: Sequence[str], leads_to: Mapping[str, Sequence[str]]) -> set[str]:
+    ahead, reached = list(begin), set(begin)
     while ahead:
-        new = set(neighbours[ahead.pop()]) - reached
+        new = set(leads_to[ahead.pop()]) - reached
         reached |= new
         ahead += new
-    return reached >= set(topology.compute)
+    return reached
 
 
 def with_servers(topology: Topology, num_servers: int) -> Topology:

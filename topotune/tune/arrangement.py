@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from topotune.bounds import (
-    NoBound,
     allreduce_forest,
     forest_params,
-    graph_allreduce_bound,
     graph_from_links,
     with_equal_ways,
 )
+from topotune.bounds.allreduce_forest import is_limited
 from topotune.bounds.servers import server_params
 from topotune.execute.native import ALLGATHER_REDUCE_SCRATCH_BYTES
 from topotune.links.model import LinkModel
@@ -98,7 +97,7 @@ class Arrangement:
         if len(graph.compute) > _MOST_FOREST_RANKS:
             return []
         graph = with_equal_ways(graph)
-        if isinstance(graph_allreduce_bound(graph), NoBound):
+        if not is_limited(graph):
             return []
         params = forest_params(allreduce_forest(graph))
         transfers = 2 * (len(graph.compute) - 1) * len(params["weights"])
