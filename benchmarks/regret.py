@@ -21,25 +21,23 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
-from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
 import torch
+from joined_bench import on_joined_bench
 
 import topotune
-from topotune.links import fit_links, measure_links
 from topotune.plan.lookup import find_row
 from topotune.tune.arrangement import Arrangement
 from topotune.tune.decide import Limit
 from topotune.tune.options import TuneOptions
 from topotune.tune.pipeline import choose_rows
 from topotune.tune.sampling import Sampling
-from topotune.tune.session import followed, told_to_all
 from topotune.tune.shortlist import PredictedTime, shortlist
-from topotune.tune.timing import Station, TorchBench
+from topotune.tune.timing import TorchBench
 from topotune.tune.trial import DEFAULT, DEFAULTS, Block, BlockTimes, Candidate, Check
-from topotune.tune.world import joined_world
+from topotune.tune.world import World
 from topotune.units import format_bytes, parse_sizes
 
 SIZES: Final = "16K,64K,256K,1M,4M,16M"
@@ -86,34 +84,27 @@ def main() -> None:
 def record(sizes: tuple[int, ...], repeats: int, most: int, output: Path) -> None:
     """Time everything, on one rank."""
     output.parent.mkdir(parents=True, exist_ok=True)
-    with joined_world(None) as world:
-        measurement = measure_links(world.private.group, budget_s=4.0, seed=0, nodes=world.nodes)
-        station = Station(world.planned, world.raw, world.private, world.nodes.node_of_rank)
-        if world.rank != 0:
-            followed(world, station)
-            return
-        arrangement = Arrangement.of(fit_links(measurement, seed=0))
-        bench = TorchBench(station, started_s=perf_counter())
-        with told_to_all(world, bench):
-            bench.arrange(arrangement.rank_order)
-            predicted_s = arrangement.predictor(sizes)
-            sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
-            began_s = bench.now_s()
-            chosen = best_of_each_size(arrangement.candidates(), predicted_s, sizes, most)
-            tables = [table(sampling, chosen, predicted_s, size, repeats) for size in sizes]
-            took_s = bench.now_s() - began_s
-        bench.end()
-    document = {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "num_ranks": world.num_ranks,
-        "node_of_rank": list(world.nodes.node_of_rank),
-        "topotune": topotune.__version__,
-        "torch": torch.__version__,
-        "took_s": took_s,
-        "sizes": tables,
-    }
-    output.write_text(json.dumps(document, indent=1) + "\n")
-    print(f"written to {output}")
+
+    def time_all(world: World, arrangement: Arrangement, bench: TorchBench) -> dict[str, Any]:
+        predicted_s = arrangement.predictor(sizes)
+        sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+        began_s = bench.now_s()
+        chosen = best_of_each_size(arrangement.candidates(), predicted_s, sizes, most)
+        tables = [table(sampling, chosen, predicted_s, size, repeats) for size in sizes]
+        return {
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "num_ranks": world.num_ranks,
+            "node_of_rank": list(world.nodes.node_of_rank),
+            "topotune": topotune.__version__,
+            "torch": torch.__version__,
+            "took_s": bench.now_s() - began_s,
+            "sizes": tables,
+        }
+
+    document = on_joined_bench(time_all)
+    if document is not None:
+        output.write_text(json.dumps(document, indent=1) + "\n")
+        print(f"written to {output}")
 
 
 def best_of_each_size(

@@ -17,25 +17,23 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
 import torch
+from joined_bench import on_joined_bench
 
 import topotune
 from topotune.bounds import Bound, CapacityGraph, graph_allreduce_bound
+from topotune.errors import UsageError
 from topotune.lab import read_profile
 from topotune.lab.limit import line_rate_graph
-from topotune.links import fit_links, measure_links
 from topotune.tune.arrangement import Arrangement
 from topotune.tune.sampling import Sampling
-from topotune.tune.session import followed, told_to_all
 from topotune.tune.shortlist import PredictedTime, shortlist
 from topotune.tune.statistics import compare_arms, corrected
-from topotune.tune.timing import Station, TorchBench
+from topotune.tune.timing import TorchBench
 from topotune.tune.trial import DEFAULT, Candidate
-from topotune.tune.world import joined_world
 from topotune.units import format_bytes, format_seconds, parse_bytes
 
 TRIED: Final = 4
@@ -53,18 +51,11 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, help="the samples, as JSON")
     options = parser.parse_args()
     message_bytes = parse_bytes(options.size)
-    with joined_world(None) as world:
-        measurement = measure_links(world.private.group, budget_s=4.0, seed=0, nodes=world.nodes)
-        station = Station(world.planned, world.raw, world.private, world.nodes.node_of_rank)
-        if world.rank != 0:
-            followed(world, station)
-            return
-        arrangement = Arrangement.of(fit_links(measurement, seed=0))
-        bench = TorchBench(station, started_s=perf_counter())
-        with told_to_all(world, bench):
-            bench.arrange(arrangement.rank_order)
-            found = time_arms(bench, arrangement, message_bytes, options.rounds)
-        bench.end()
+    found = on_joined_bench(
+        lambda _, arrangement, bench: time_arms(bench, arrangement, message_bytes, options.rounds)
+    )
+    if found is None:
+        return
     document = {
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "topotune": topotune.__version__,
@@ -88,7 +79,9 @@ def time_arms(
     every = arrangement.candidates()
     fitted = [one for one in every if is_fitted(one)]
     if not fitted:
-        raise SystemExit("nothing is fitted to hosts here: all measured links are equal")
+        raise UsageError(
+            "nothing is fitted to hosts here: all measured links are equal", hint="run it on 4x2-degraded"
+        )
     equal = [one for one in every if not is_fitted(one)]
     chosen = {
         "default": DEFAULT,
