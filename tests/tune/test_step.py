@@ -89,6 +89,39 @@ def test_steps_run_in_real_ddp_with_the_buckets_of_its_rule(compute):
     assert ours["rounds"] == theirs["rounds"]
 
 
+def adopting(rank, num_ranks, store):
+    """What runs the buckets of steps under two plans, one after the other."""
+    from contextlib import closing
+
+    from job_plan import job_plan, rows
+
+    from topotune.links.messages import Messages
+    from topotune.plan import plan_to_document
+    from topotune.train import use
+    from topotune.tune.step_ranks import StepRanks
+
+    use(None)
+    dist.init_process_group("topotune")
+    world = dist.group.WORLD
+    raw, private = dist.new_group(backend="gloo"), dist.new_group(backend="gloo")
+    seen = []
+    with closing(StepRanks(world, raw, Messages(private), (0,) * num_ranks)) as ranks:
+        ranks.do({"what": "prepare", "compute": "sleep"})
+        ranks.do({"what": "begin", "gradients": gradients_to_document(made_up()), "num_units": 20})
+        for algorithm in ("ring", "recursive_doubling"):
+            plan = job_plan(num_ranks, rows((0, algorithm, {})))
+            ranks.do({"what": "plan", "plan": plan_to_document(plan)})
+            before = world.calls
+            ranks.do({"what": "arm", "arm": {"name": algorithm, "way": "plan", "caps_mb": None}})
+            seen.append({name for collective, name in world.calls - before if collective == "allreduce"})
+    dist.destroy_process_group()
+    return seen
+
+
+def test_steps_under_a_plan_run_by_the_one_that_was_adopted_last():
+    assert run_world(2, adopting) == [[{"ring"}, {"recursive_doubling"}]] * 2
+
+
 def failing(rank, num_ranks, store):
     """A planned algorithm that breaks on one rank in the middle of a backward."""
     from contextlib import closing

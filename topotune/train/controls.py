@@ -4,6 +4,7 @@ from collections import Counter
 from datetime import timedelta
 
 from topotune.plan.model import Collective
+from topotune.train.agreement import Agreement
 from topotune.train.planned import Override
 from topotune.train.planned_side import PlannedSide
 from topotune.train.usage import GroupUsage
@@ -103,6 +104,18 @@ class Controls:
         All ranks do it, between the same calls. What the wrapped backend has in flight goes on.
         """
         self._planned.renew()
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """What the ranks have agreed on; None before."""
+        return self._planned.agreement
+
+    def adopt(self, agreement: Agreement) -> None:
+        """Go over to another plan, as `renew` does to new connections and a new queue.
+
+        All ranks do it, between the same calls, with the same agreement.
+        """
+        self._planned.adopt(agreement)
 
     @property
     def calls(self) -> Counter[tuple[str, str]]:

@@ -48,6 +48,7 @@ class PlannedSide:
         allreduces: those on CPUs.
         exchanges: reduce-scatters and all-gathers on CPUs.
         on_cuda: allreduces on GPUs; None where no NCCL is wrapped.
+        agreement: what the ranks have agreed on; None before.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class PlannedSide:
         self._turns = turns
         self._usage = usage
         self._is_world = is_world
-        self._agreement: Agreement | None = None
+        self.agreement: Agreement | None = None
         self._serve_by(
             GroupAlgorithms(
                 store,
@@ -89,7 +90,7 @@ class PlannedSide:
 
     def take(self, agreement: Agreement) -> None:
         """Take the tables that the agreed plan has for this group, if any, and watch their calls on CPUs."""
-        self._agreement = agreement
+        self.agreement = agreement
         if agreement.plan is None:
             return
         algorithms, backend = self.algorithms, agreement.plan.fingerprint.hard.backend
@@ -146,9 +147,14 @@ class PlannedSide:
         self.end()
         self._turns.renew()
         self._serve_by(before.renewed())
-        if self._agreement is not None:
-            self.take(self._agreement)
+        if self.agreement is not None:
+            self.take(self.agreement)
         self.algorithms.take_settings(before)
+
+    def adopt(self, agreement: Agreement) -> None:
+        """Go over to another plan, on new connections; all ranks do it."""
+        self.agreement = agreement
+        self.renew()
 
     def end(self) -> None:
         """Drop the connections of a queue that was closed, and what the watch has up to here."""

@@ -102,13 +102,11 @@ class ProcessGroupTopotune(Controls, dist.ProcessGroup):
             timeout=self._group_timeout,
         )
         self.is_world = is_world
-        self.agreement: Agreement | None = None
         REPORT.open(self._usage)
         STANDING.add(self)
 
     def set_agreement(self, agreement: Agreement) -> None:
         """Take what the ranks have agreed on; once, when the group is made."""
-        self.agreement = agreement
         self._planned.take(agreement)
 
     # Collectives.

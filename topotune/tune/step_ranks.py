@@ -144,13 +144,14 @@ class StepRanks:
     def _adopt(self, document: dict[str, Any]) -> None:
         """Have the ``topotune`` group run a plan that was just made."""
         self._planned.override, self._planned.call_limit = None, None
-        self._planned.agreement = Agreement(
-            plan=plan_from_document(document, "the new plan"),
-            outcome="the new plan used",
-            global_ranks=tuple(range(self._messages.size)),
-            node_of_rank=self._node_of_rank,
+        self._planned.adopt(
+            Agreement(
+                plan=plan_from_document(document, "the new plan"),
+                outcome="the new plan used",
+                global_ranks=tuple(range(self._messages.size)),
+                node_of_rank=self._node_of_rank,
+            )
         )
-        self._planned.renew()
         self._messages.barrier()
 
     def _stand(self, arm: StepArm) -> dict[str, Any]:
