@@ -4,6 +4,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from link_models import links_of
 
 from topotune.bounds import (
     Bound,
@@ -13,11 +14,10 @@ from topotune.bounds import (
     graph_from_links,
     graph_from_topology,
 )
-from topotune.links import LinkCost, LinkModel, SharedCapacity
+from topotune.links import LinkModel, SharedCapacity
 from topotune.topology.model import Link, Source, Topology, Vertex
 
 MIB8 = 8 * 2**20
-COST = LinkCost(from_bytes=(0,), alpha_s=(0.0,), beta_s_per_byte=(1e-9,))
 
 
 def limit(name, rate, sources, sinks, *, is_limit=True):
@@ -43,14 +43,7 @@ def cluster(node_bits_per_s, ranks_per_node, *, racks=None, uplink_bits_per_s=0.
         outside = [rank for rank in range(num_ranks) if rank not in inside]
         shared.append(limit(f"{name}, sending", rate, inside, outside))
         shared.append(limit(f"{name}, receiving", rate, outside, inside))
-    return LinkModel(
-        num_ranks=num_ranks,
-        classes=(COST,),
-        pair_class=tuple(tuple(-1 if a == b else 0 for b in range(num_ranks)) for a in range(num_ranks)),
-        class_names=("between nodes",),
-        node_of_rank=tuple(node_of_rank),
-        shared=tuple(shared),
-    )
+    return links_of(node_of_rank, shared)
 
 
 @pytest.mark.parametrize(

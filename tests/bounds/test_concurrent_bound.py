@@ -6,6 +6,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from link_models import links_of
 
 from topotune.bounds import (
     NoBound,
@@ -15,12 +16,11 @@ from topotune.bounds import (
     graph_from_links,
     reduce_scatter_bound,
 )
-from topotune.links import LinkCost, LinkModel, SharedCapacity
+from topotune.links import SharedCapacity
 from topotune.links.model import PairsAcross
 from topotune.tune.mesh import read_groups
 
 COLLECTIVES = ("allreduce", "reduce_scatter", "allgather")
-COST = LinkCost(from_bytes=(0,), alpha_s=(0.0,), beta_s_per_byte=(1e-9,))
 NODE = 25e6
 """200 Mbit/s, as of the lab's nodes."""
 
@@ -45,14 +45,7 @@ def cluster(node_of_rank, sending, receiving, racks=()):
         for members, out, into, name in sets
         for way, rate in (("sending", out), ("receiving", into))
     ]
-    return LinkModel(
-        num_ranks=num_ranks,
-        classes=(COST,),
-        pair_class=tuple(tuple(-1 if a == b else 0 for b in range(num_ranks)) for a in range(num_ranks)),
-        class_names=("between nodes",),
-        node_of_rank=tuple(node_of_rank),
-        shared=tuple(shared),
-    )
+    return links_of(node_of_rank, shared)
 
 
 def alike(num_nodes, ranks_per_node, racks=()):

@@ -1,5 +1,6 @@
 """Jobs under the watch for drift. Its clock says what a test wants: a busy machine changes nothing."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -42,6 +43,15 @@ def set_clock(group: Any = None) -> dict[str, float]:
     watch.begin = begin_by
     watch.end = lambda kind, _: end(kind, takes_s[kind[0]] if by_plan[0] else DEFAULT_S)
     return takes_s
+
+
+def call_until(ends: Callable[[], bool], call: Callable[[], object], *, most: int) -> int:
+    """Call until ``ends()``, which must be so at the same call on all ranks; how often."""
+    for number in range(1, most):
+        call()
+        if ends():
+            return number
+    raise AssertionError(f"nothing ended {most} calls")
 
 
 def is_learnt() -> bool:

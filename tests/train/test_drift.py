@@ -9,6 +9,7 @@ import warnings
 from datetime import timedelta
 from functools import partial
 
+import drift_jobs
 import gloo_world
 import pytest
 import torch
@@ -31,14 +32,12 @@ MOST_CALLS = 3000
 
 
 def call_until(ends, *, floats=FLOATS):
-    """Calls until ``ends()``, which must be so at the same call on all ranks; how many."""
-    for number in range(1, MOST_CALLS):
+    def allreduce():
         tensor = torch.ones(floats)
         dist.all_reduce(tensor)
         assert tensor[0] == dist.get_world_size()
-        if ends():
-            return number
-    raise AssertionError(f"nothing ended {MOST_CALLS} calls")
+
+    return drift_jobs.call_until(ends, allreduce, most=MOST_CALLS)
 
 
 def falls_back(rank, num_ranks, store, path):

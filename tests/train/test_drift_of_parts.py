@@ -5,6 +5,7 @@ import os
 import time
 import warnings
 
+import drift_jobs
 import gloo_world
 import pytest
 import torch
@@ -51,13 +52,8 @@ def call(collective, **where):
 
 
 def steps_until(ends):
-    """Steps of one call of each collective until ``ends()``; how many."""
-    for number in range(1, MOST_STEPS):
-        for collective in COLLECTIVES:
-            call(collective)
-        if ends():
-            return number
-    raise AssertionError(f"nothing ended {MOST_STEPS} steps")
+    """Steps of one call of each collective; how many."""
+    return drift_jobs.call_until(ends, lambda: [call(one) for one in COLLECTIVES], most=MOST_STEPS)
 
 
 def falls_back_one_by_one(rank, num_ranks, store, path):
