@@ -100,7 +100,7 @@ def test_the_size_that_the_job_uses_is_measured_first():
         searches = searches_of(table, (4096, 65536))
         sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
         weights = {4096: 0.05, 65536: 0.05, used: 0.95}
-        search_sizes(searches, sampling, deadline_s=lambda: 0.8, budget_s=60.0, weights=weights)
+        search_sizes(searches, sampling, deadline_s=lambda _search: 0.8, budget_s=60.0, weights=weights)
         assert bench.blocks[0].message_bytes == used
         assert max(spent(bench), key=spent(bench).get) == used
 
@@ -113,7 +113,7 @@ def test_more_is_measured_where_the_choice_is_open():
     bench = FakeBench(factors(table), noise=0.1)
     searches = searches_of(table, (4096, 8192))
     sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
-    ending = search_sizes(searches, sampling, deadline_s=lambda: 1e9, budget_s=60.0)
+    ending = search_sizes(searches, sampling, deadline_s=lambda _search: 1e9, budget_s=60.0)
     assert not ending.by_time
     assert spent(bench)[4096] > 1.3 * spent(bench)[8192]
 
@@ -124,7 +124,7 @@ def test_the_search_ends_when_going_on_is_worth_less_than_it_costs():
     for bench, budget_s in ((long, math.inf), (short, 0.05)):
         sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
         ending = search_sizes(
-            searches_of(table, (4096,)), sampling, deadline_s=lambda: 1e9, budget_s=budget_s
+            searches_of(table, (4096,)), sampling, deadline_s=lambda _search: 1e9, budget_s=budget_s
         )
         assert not ending.by_time
         assert 0 <= ending.left < 0.05

@@ -25,7 +25,7 @@ def search_of(candidates, note=lambda kind, record: None):
 
 def run(search, bench, deadline_s=1e9, journal=None):
     sampling = Sampling(bench=bench, rng=np.random.default_rng(0), journal=journal)
-    search_sizes([search], sampling, deadline_s=lambda: deadline_s)
+    search_sizes([search], sampling, deadline_s=lambda _search: deadline_s)
     return sampling
 
 
@@ -75,7 +75,7 @@ def test_candidates_that_are_ruled_out_elsewhere_are_not_tried_again():
     searches = [search_at(size, predicted_ms) for size in (SIZE, 4 * SIZE, 16 * SIZE)]
     bench = FakeBench(factors({FAST: 4.0, TREE: 0.5, RECURSIVE: 0.4, SLOW: 0.3}), noise=0.02)
     sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
-    search_sizes(searches, sampling, deadline_s=lambda: 1e9, budget_s=1.0)
+    search_sizes(searches, sampling, deadline_s=lambda _search: 1e9, budget_s=1.0)
     assert all(search.standings()[0].candidate == FAST for search in searches)
     tried = sorted(
         len({one for one, size in bench.checks if size == search.message_bytes}) for search in searches
@@ -276,5 +276,5 @@ def test_a_check_that_waited_for_a_core_is_held_against_a_candidate_at_its_own_s
     bench.check = late_check
     searches = [search_at(size, {FAST: 5.0, TREE: 7.0}) for size in (SIZE, 4 * SIZE)]
     sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
-    search_sizes(searches, sampling, deadline_s=lambda: 1e9, budget_s=60.0)
+    search_sizes(searches, sampling, deadline_s=lambda _search: 1e9, budget_s=60.0)
     assert [search.standings()[0].candidate for search in searches] == [TREE, FAST]

@@ -61,6 +61,10 @@ _PILOT_ENDS, _SEARCH_ENDS, _CONDITIONS_END, _CONFIRM_ENDS, _NULL_ENDS = 0.20, 0.
 _SEARCH_LEAST: Final = 0.35
 """The search ends no sooner than here, counted like them."""
 
+_FIRST_LOOK: Final = 0.05
+"""… but for a size where nothing was tried yet, if a first look at it takes no larger share of the budget: with
+none, its row is the default whatever that loses."""
+
 _RESERVE: Final = 1.2
 """Confirmation keeps this many times what it takes with the fewest rounds."""
 
@@ -367,9 +371,11 @@ def _search(
                     )
         run.report("search")
 
-    def deadline_s() -> float:
-        standings = {search.message_bytes: search.standings() for search in searches}
-        default_s = {search.message_bytes: search.default_s for search in searches}
+    def deadline_s(search: SizeSearch) -> float:
+        if search.is_untouched and search.step_cost_s() <= run.ends_s(_FIRST_LOOK):
+            return run.ends_s(_SEARCH_ENDS)
+        standings = {one.message_bytes: one.standings() for one in searches}
+        default_s = {one.message_bytes: one.default_s for one in searches}
         finalists = _finalists(run, standings)
         needed_s = _conditions_s(finalists, standings, default_s) + _reserve_s(
             run, finalists, standings, default_s

@@ -286,6 +286,11 @@ class SizeSearch:
             self._predicted[candidate] = known
         return known
 
+    @property
+    def is_untouched(self) -> bool:
+        """Whether no candidate was tried at this size yet."""
+        return len(self._untried) == len(self.candidates)
+
     def step_cost_s(self) -> float:
         """What the next step is expected to cost in wall time."""
         contenders = self._contenders()
@@ -502,7 +507,7 @@ def search_sizes(
     searches: Sequence[SizeSearch],
     sampling: Sampling,
     *,
-    deadline_s: Callable[[], float],
+    deadline_s: Callable[[SizeSearch], float],
     budget_s: float = math.inf,
     weights: Mapping[int, float] | None = None,
     after_step: Callable[[], None] = lambda: None,
@@ -512,7 +517,8 @@ def search_sizes(
     Args:
         searches: one per size.
         sampling: where samples come from.
-        deadline_s: on the clock of ``now_s``; asked before each step, as what was found may move it.
+        deadline_s: of the next step of a size, on the clock of ``now_s``; asked before each, as what was
+            found may move it.
         budget_s: of the run, by which a second of tuning is valued.
         weights: of each size, its share of the job's communication; None: all weigh the same.
         after_step: called after each.
@@ -532,7 +538,7 @@ def search_sizes(
         search = max(unfinished, key=lambda one: worth[one.message_bytes] / costs_s[one.message_bytes])
         cost_s = costs_s[search.message_bytes]
         started_s = sampling.now_s()
-        if started_s + cost_s > deadline_s():
+        if started_s + cost_s > deadline_s(search):
             search.finished = by_time = True
             continue
         if worth[search.message_bytes] * SERVED * budget_s < cost_s:
