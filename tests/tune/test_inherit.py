@@ -106,7 +106,8 @@ NEXT = 4 * LAST
         {"predicted": lambda candidate, size: predicted_s(candidate, size) / 3},
         {"predicted": lambda one, size: math.inf if one == FAST and size > LAST else predicted_s(one, size)},
         {"standings": {2 * LAST: [standing(1.0, 2 * LAST)]}},
-        {"standings": {2 * LAST: [standing(1.5, 2 * LAST, candidate=TREE)]}},
+        {"standings": {2 * LAST: [standing(1.0, 2 * LAST), standing(1.5, 2 * LAST, candidate=TREE)]}},
+        {"standings": {2 * LAST: [standing(1.0, 2 * LAST, candidate=TREE)]}},
     ],
     ids=[
         "the interval clears the margin once, not twice",
@@ -116,13 +117,19 @@ NEXT = 4 * LAST
         "the model is too fast by a factor of three",
         "the candidate does not take larger messages",
         "the search saw no gain further out",
-        "the search did not see it further out",
+        "the search saw another one gain further out, and this one not",
+        "the search saw nothing gain further out",
     ],
 )  # fmt: skip
 def test_the_default_stays_where_anything_speaks_against_it(unsafe):
     unsafe = {"standings": {}, **unsafe}
     rows = table(**unsafe)
     assert all(row.algorithm == "default" or row.max_bytes <= LAST + 1 for row in rows)
+
+
+def test_a_row_reaches_a_size_where_the_search_timed_another_one_that_gains():
+    rows = table(standings={2 * LAST: [standing(1.5, 2 * LAST, candidate=TREE)]})
+    assert ends(rows)[2] == (LAST + 1, REACH * LAST + 1, FAST.algorithm)
 
 
 def test_a_size_that_passed_behind_one_that_did_not_gives_nothing_to_the_sizes_between():

@@ -7,18 +7,18 @@ import pytest
 
 from topotune.tune.judge import clears
 from topotune.tune.statistics import (
+    Luck,
     autocorrelation,
-    block_log_ratios,
     clopper_pearson,
     compare_arms,
     compare_blocks,
     corrected,
     effective_samples,
+    luck_of_connections,
     minimum_rounds,
     outlier_share,
     rounds_needed,
     signed_rank_interval,
-    spread_of_blocks,
     two_modes,
 )
 
@@ -156,12 +156,9 @@ def lottery(rng, rows, blocks, rounds, luck):
 
 
 def verdicts(rows, confidence):
-    spread, degrees = spread_of_blocks(rows)
+    luck = luck_of_connections(rows)
     level = corrected(confidence, len(rows))
-    return [
-        compare_blocks(row, block_spread=spread, degrees=degrees, confidence=level, seed=index)
-        for index, row in enumerate(rows)
-    ]
+    return [compare_blocks(row, luck=luck, confidence=level, seed=index) for index, row in enumerate(rows)]
 
 
 @pytest.mark.parametrize(("rows", "rounds"), [(1, 3), (6, 3)], ids=["one row", "six rows"])
@@ -198,8 +195,8 @@ def test_eight_paired_samples_seldom_say_that_equal_arms_differ(kind):
             times = noise(rng, kind, (8, 2))
         times = rng.permuted(times, axis=1)  # the order within a round is drawn
         row = [(part[:, 0], part[:, 1]) for part in np.split(times, 4)]
-        spread, degrees = spread_of_blocks([row])
-        found = compare_blocks(row, block_spread=spread, degrees=degrees, confidence=0.95, seed=index)
+        luck = luck_of_connections([row])
+        found = compare_blocks(row, luck=luck, confidence=0.95, seed=index)
         wrong += found.low > 1.02 or found.high < 0.98
     assert wrong / runs <= 0.025
 
@@ -210,13 +207,40 @@ def test_a_real_gain_passes_although_connections_differ_a_little():
     assert all(1.02 < one.low < 1.4 < one.high for one in verdicts(rows, 0.95))
 
 
+def test_rows_whose_rounds_scatter_do_not_widen_the_intervals_of_those_whose_rounds_agree():
+    rng = np.random.default_rng(11)
+
+    def row(scatter, ratio):
+        return [(ratio * default, other) for default, other in np.exp(rng.normal(0, scatter, (6, 2, 6)))]
+
+    steady, unsteady = [row(0.02, 1.1) for _ in range(4)], [row(0.4, 1.0) for _ in range(4)]
+    among_others, alone = verdicts([*steady, *unsteady], 0.95)[:4], verdicts(steady, 0.95)
+    assert all(one.low > 1.05 for one in (*among_others, *alone))
+
+
+def test_luck_of_connections_is_told_from_the_scatter_of_rounds():
+    rng = np.random.default_rng(12)
+    found = [luck_of_connections(lottery(rng, 8, 6, 12, luck)).variance ** 0.5 for luck in (0.0, 0.05, 0.15)]
+    assert found == pytest.approx([0.0, 0.05, 0.15], abs=0.02)
+
+
+def test_a_row_whose_blocks_disagree_more_than_others_pays_by_itself():
+    rng = np.random.default_rng(13)
+    rows = lottery(rng, 7, 6, 8, 0.0)
+    of_blocks = [1, 1, 1, 1.5, 1.5, 1.5]
+    lucky = [(default * luck, other) for (default, other), luck in zip(rows[0], of_blocks, strict=True)]
+    found = verdicts([lucky, *rows[1:]], 0.95)
+    assert found[0].low < 1.02 < compare_arms(*np.hstack(lucky), confidence=0.95, seed=0).low
+    assert all(one.high / one.low < 1.3 for one in found[1:])
+
+
 def test_a_single_block_is_judged_by_its_rounds_alone():
     default, other = np.linspace(2.0, 2.2, 9), np.linspace(1.0, 1.1, 9)
     blocks = [(default, other)]
-    assert spread_of_blocks([blocks]) == (0.0, 0)
-    alone = compare_blocks(blocks, block_spread=0.0, degrees=0, confidence=0.95, seed=0)
+    nothing_known = luck_of_connections([[*blocks, (np.array([]), np.array([]))]])
+    assert nothing_known == Luck(variance=0.0, degrees=0)
+    alone = compare_blocks(blocks, luck=nothing_known, confidence=0.95, seed=0)
     assert alone == compare_arms(default, other, confidence=0.95, seed=0)
-    assert block_log_ratios([*blocks, (np.array([]), np.array([]))]) == pytest.approx([math.log(2.0)])
 
 
 def test_samples_that_follow_one_another_count_for_less():

@@ -50,7 +50,7 @@ _MOST_ROUNDS: Final = 100
 _LEAST_NEED: Final = 24
 """Rounds that a point is thought to need at least: gain and spread were seen in a few rounds only."""
 
-_LARGEST_SHARE: Final = 0.5
+_LARGEST_SHARE: Final = 2 / 3
 """Of the time for confirmation: what one size among several may take at the cost of the others' rounds."""
 
 RENEWAL_S: Final = 0.05
@@ -75,17 +75,19 @@ def odd_between(low_bytes: int, high_bytes: int) -> int | None:
 
 
 def confirmation_points(
-    finalists: Mapping[int, Candidate], *, short: frozenset[int] = frozenset()
+    finalists: Mapping[int, Candidate], *, short: frozenset[int] = frozenset(), close: bool = False
 ) -> list[Point]:
     """Where the finalists must hold, ascending.
 
-    A single searched size reaches up to the boundary towards its neighbour and gets an odd size on the way;
-    if it is the only size at all, it reaches down halfway to a quarter of it. Nothing larger than the largest
+    A single searched size reaches up to the boundary towards its neighbour and gets odd sizes halfway there,
+    and halfway again: where its gain ends before the boundary, the row that is left has an odd size inside.
+    If it is the only size at all, it reaches down halfway to a quarter of it. Nothing larger than the largest
     size asked for is sent: it may take longer than all the rest.
 
     Args:
         finalists: of each searched size.
         short: sizes that reach down instead of up where the default follows them: that takes less time.
+        close: single sizes reach only halfway to a boundary behind which the default stands.
     """
     sizes = sorted(finalists)
     wanted: dict[int, dict[Candidate, None]] = {}
@@ -100,21 +102,34 @@ def confirmation_points(
         zip(pairwise(sizes), (odd_between(low, high) for low, high in pairwise(sizes)), strict=True)
     )
     ends_here = {size for size in _before_default(finalists) if size in short and size > sizes[0]}
+    alone = {size for size in sizes if _is_alone(size, finalists)}
+
+    def reaches(size: int, other: int) -> bool:
+        """Whether the row of a size goes up to its boundary towards this neighbour."""
+        if size < other and size in ends_here:
+            return False
+        return not (close and size in alone and finalists[other] == DEFAULT)
+
     for (low, high), odd in between.items():
-        want(odd, DEFAULT if low in ends_here else finalists[low], finalists[high])
-    for index, size in enumerate(sizes):
-        neighbours = [sizes[i] for i in (index - 1, index + 1) if 0 <= i < len(sizes)]
-        if any(finalists[neighbour] == finalists[size] for neighbour in neighbours):
-            continue
-        if not neighbours:
+        for size, other in ((low, high), (high, low)):
+            if reaches(size, other):
+                want(odd, finalists[size])
+    for size in alone:
+        index = sizes.index(size)
+        if len(sizes) == 1:
             end = odd_between(size // 4, size)
             want(end, finalists[size])
-        elif size in ends_here:
-            end = between[neighbours[0], size]
+            again = False
+        elif index + 1 < len(sizes) and size not in ends_here:
+            end = between[size, sizes[index + 1]]
+            again = not close or not reaches(size, sizes[index + 1])
         else:
-            end = between.get((size, neighbours[-1])) or between.get((neighbours[0], size))
-        if end is not None:
-            want(odd_between(*sorted((size, end))), finalists[size])
+            end = between[sizes[index - 1], size]
+            again = not close or not reaches(size, sizes[index - 1])
+        halfway = None if end is None else odd_between(*sorted((size, end)))
+        want(halfway, finalists[size])
+        if halfway is not None and again:
+            want(odd_between(*sorted((size, halfway))), finalists[size])
     return [
         Point(message_bytes=size, candidates=tuple(candidates), searched=size in finalists)
         for size, candidates in sorted(wanted.items())
@@ -128,39 +143,58 @@ def plan_confirmation(
     *,
     min_gain: float,
     budget_s: float,
+    weights: Mapping[int, float] | None = None,
 ) -> tuple[list[Point], dict[int, Candidate]]:
     """Points with their numbers of rounds, so that all fit the budget.
 
     Each point needs the more rounds the smaller its gain is against its spread, and costs the more the longer
-    its calls are. Time is shared so that the sum of needs per round is least: rounds in proportion to the
-    root of need over cost, between the fewest with which an interval can be bounded and 100. If the fewest do
-    not fit, or one size would take more than half of the time that others need, rows are ended at the largest
-    sizes that the default follows, and then sizes are given up (they keep the default), the one with the most
-    time per gain first.
+    its calls are. Time is shared so that the sum of needs per round is least, weighted with what sizes
+    matter: rounds in proportion to the root of weight and need over cost, between the fewest with which an
+    interval can be bounded and 100. If not all get what they need, single sizes reach less far towards the
+    default. If the fewest do not fit, or one size would take more than two thirds of the time that others
+    need, rows are ended at the largest sizes that the default follows, and then sizes are given up (they keep
+    the default), the one with the most time per gain first.
+
+    Args:
+        finalists: of each searched size.
+        standings: of each searched size.
+        default_s: what the default takes there, seconds.
+        min_gain: the margin.
+        budget_s: for all of it.
+        weights: of each searched size, its share of the job's communication; None: all weigh the same.
 
     Returns:
         the points, and the finalists that are left.
     """
-    kept, short = dict(finalists), frozenset[int]()
+    kept, short, close = dict(finalists), frozenset[int](), False
 
     budget_s -= PASSES * RENEWAL_S
 
     def planned(finalists: Mapping[int, Candidate]) -> list[Point]:
-        points = confirmation_points(finalists, short=short)
-        return _with_rounds(points, finalists, standings, default_s, min_gain)
+        points = confirmation_points(finalists, short=short, close=close)
+        points = _with_rounds(points, finalists, standings, default_s, min_gain)
+        return points if weights is None else [_weighted(point, finalists, weights) for point in points]
+
+    def weight_of(size: int) -> float:
+        return 1.0 if weights is None else weights[size]
 
     while departing := [size for size, one in kept.items() if one != DEFAULT]:
         points = planned(kept)
+        if not close and _needed_s(points) > budget_s:
+            close = True
+            points = planned(kept)
         fewest = fewest_rounds(count_comparisons(points))
         costliest = max(
-            departing, key=lambda size: default_s[size] / math.log(ratio_of(standings[size], finalists[size]))
+            departing,
+            key=lambda size: (
+                default_s[size] / math.log(ratio_of(standings[size], finalists[size])) / weight_of(size)
+            ),
         )
         without = {**kept, costliest: DEFAULT}
         others = planned(without)
         least_s = _least_s(points, fewest)
         own_s = least_s - _least_s(others, fewest)
-        needed_s = sum(point.num_rounds * point.round_s + point.warmup_s for point in others)
-        most_s = max(_LARGEST_SHARE * budget_s, budget_s - needed_s)
+        most_s = max(_LARGEST_SHARE * budget_s, budget_s - _needed_s(others))
         if least_s <= budget_s and own_s <= most_s:
             return _shared_out(points, fewest, budget_s - sum(point.warmup_s for point in points)), kept
         last = max((size for size in _before_default(kept) if size not in short), default=None)
@@ -169,6 +203,14 @@ def plan_confirmation(
         else:
             short |= {last}
     return [], kept
+
+
+def _is_alone(size: int, finalists: Mapping[int, Candidate]) -> bool:
+    """Whether no neighbouring size has the same finalist."""
+    sizes = sorted(finalists)
+    index = sizes.index(size)
+    neighbours = [*sizes[max(0, index - 1) : index], *sizes[index + 1 : index + 2]]
+    return all(finalists[other] != finalists[size] for other in neighbours)
 
 
 def _before_default(finalists: Mapping[int, Candidate]) -> list[int]:
@@ -188,7 +230,7 @@ def least_confirmation_s(
     min_gain: float,
 ) -> float:
     """Wall time of confirming all finalists with the fewest rounds that can bound an interval."""
-    points = confirmation_points(finalists, short=frozenset(finalists))
+    points = confirmation_points(finalists, short=frozenset(finalists), close=True)
     points = _with_rounds(points, finalists, standings, default_s, min_gain)
     return PASSES * RENEWAL_S + _least_s(points, fewest_rounds(count_comparisons(points)))
 
@@ -197,7 +239,11 @@ def planned_s(points: Sequence[Point]) -> float:
     """Wall time of confirmation as it is planned; 0 where nothing is."""
     if not points:
         return 0.0
-    return PASSES * RENEWAL_S + sum(point.num_rounds * point.round_s + point.warmup_s for point in points)
+    return PASSES * RENEWAL_S + _needed_s(points)
+
+
+def _needed_s(points: Sequence[Point]) -> float:
+    return sum(point.num_rounds * point.round_s + point.warmup_s for point in points)
 
 
 def _least_s(points: Sequence[Point], fewest: int) -> float:
@@ -371,18 +417,36 @@ def _shared_out(points: Sequence[Point], fewest: int, budget_s: float) -> list[P
             replace(
                 point,
                 num_rounds=max(
-                    fewest, min(_MOST_ROUNDS, int(factor * math.sqrt(point.num_rounds / point.round_s)))
+                    fewest,
+                    min(
+                        _MOST_ROUNDS, int(factor * math.sqrt(point.weight * point.num_rounds / point.round_s))
+                    ),
                 ),
             )
             for point in points
         ]
 
-    low, high = 0.0, _MOST_ROUNDS * max((math.sqrt(point.round_s) for point in points), default=0.0)
+    low = 0.0
+    high = _MOST_ROUNDS * max((math.sqrt(point.round_s / point.weight) for point in points), default=0.0)
     for _ in range(40):
         middle = (low + high) / 2
         fits = sum(point.num_rounds * point.round_s for point in scaled(middle)) <= budget_s
         low, high = (middle, high) if fits else (low, middle)
     return scaled(low)
+
+
+def _weighted(point: Point, finalists: Mapping[int, Candidate], weights: Mapping[int, float]) -> Point:
+    """The point with the weight of the most important row that hangs on it."""
+    nearest = [_nearest_with(candidate, finalists, point.message_bytes) for candidate in point.candidates]
+    return replace(point, weight=max(weights[size] for size in nearest))
+
+
+def _nearest_with(candidate: Candidate, finalists: Mapping[int, Candidate], message_bytes: int) -> int:
+    """The searched size nearest to this one of those whose finalist the candidate is."""
+    return min(
+        (size for size in finalists if finalists[size] == candidate),
+        key=lambda size: abs(math.log(size / message_bytes)),
+    )
 
 
 def _with_rounds(
@@ -401,10 +465,7 @@ def _with_rounds(
         for candidate in point.candidates:
             # An odd size between two searched ones is expected to be no easier than the nearest of its
             # candidate's.
-            near = min(
-                (size for size in finalists if finalists[size] == candidate),
-                key=lambda size: abs(math.log(size / point.message_bytes)),
-            )
+            near = _nearest_with(candidate, finalists, point.message_bytes)
             standing = next(one for one in standings[near] if one.candidate == candidate)
             # Half of the way to the interval's low end: the best of many looks better than it is.
             expected = math.sqrt(standing.comparison.ratio * max(standing.comparison.low, 1.0))

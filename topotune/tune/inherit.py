@@ -9,9 +9,10 @@ that says ``extrapolated``, if everything that is known speaks for it:
   of two;
 - neither by the model nor by what was confirmed does the gain shrink so far that the rest of it would not
   clear the margin, up to eight times the last confirmed size; beyond that, as far as sizes were asked for and
-  up to 64 times, a tenth of the time is kept in reserve for each further doubling;
+  up to 64 times, a twentieth of the time is kept in reserve for each further doubling;
 - no sample speaks against it: it did not fail further out, where another one was tried there in vain the
-  search saw this one gain, and so it did at all larger sizes that were searched;
+  search saw this one gain, and so it did at all larger sizes where it was timed, or where only others were,
+  one of those;
 - it was not found unfit on the way: wrong, cut off, far too slow in its check, or slower beside a backward.
 """
 
@@ -32,7 +33,7 @@ from topotune.tune.trial import DEFAULT, Candidate
 REACH: Final = 8
 """Times the last confirmed size: further out, other limits may count …"""
 
-_MOST_REACH, _RESERVE_A_DOUBLING = 64, 0.9
+_MOST_REACH, _RESERVE_A_DOUBLING = 64, 0.95
 """… so that only sizes asked for are reached there, and what is left of the gain counts by so much less."""
 
 _FITTED_OVER: Final = 16
@@ -218,10 +219,13 @@ def _error(one: Confirmation) -> float:
 
 
 def _is_faster(ranked: Sequence[Standing] | None, candidate: Candidate, min_gain: float) -> bool:
-    """Whether the search saw the gain at its size; nothing is said of sizes where it timed no candidate."""
-    if not ranked:
-        return True
-    return any(one.candidate == candidate and one.comparison.ratio > 1 + min_gain for one in ranked)
+    """Whether the search saw the gain at its size; where it timed others only, whether any of them gains.
+
+    Nothing is said of sizes where it timed no candidate.
+    """
+    ranked = ranked or ()
+    timed = [one for one in ranked if one.candidate == candidate] or ranked
+    return not timed or any(one.comparison.ratio > 1 + min_gain for one in timed)
 
 
 def _evidence(row: Row, last: Confirmation, predicted_s: float) -> Evidence:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from topotune.tune.sampling import num_warmups
-from topotune.tune.statistics import Block, Comparison, compare_blocks, corrected, spread_of_blocks
+from topotune.tune.statistics import Block, Comparison, compare_blocks, corrected, luck_of_connections
 from topotune.tune.trial import DEFAULT, Candidate
 
 Correction = Literal["holm", "bonferroni"]
@@ -37,6 +37,7 @@ class Point:
         num_rounds: how many rounds.
         round_s: what a round is expected to cost, wall time.
         call_s: what a call of the slowest arm is expected to take.
+        weight: what the size matters to the job, against others; rounds are shared out by it.
         baseline: what they are compared with: the default, on whichever connections.
     """
 
@@ -46,6 +47,7 @@ class Point:
     num_rounds: int = 0
     round_s: float = 0.0
     call_s: float = 0.0
+    weight: float = 1.0
     baseline: Candidate = DEFAULT
 
     @property
@@ -99,13 +101,12 @@ def judge(
         correction: with ``holm`` the interval of what passed in a later step is corrected for the comparisons
             that were then left.
     """
-    block_spread, degrees = spread_of_blocks(one.blocks for one in samples)
+    luck = luck_of_connections(one.blocks for one in samples)
 
     def compared(one: PointSamples, left: int) -> Comparison:
         return compare_blocks(
             one.blocks,
-            block_spread=block_spread,
-            degrees=degrees,
+            luck=luck,
             confidence=corrected(CONFIDENCE, left),
             seed=seed,
         )

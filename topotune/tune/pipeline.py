@@ -61,9 +61,9 @@ _PILOT_ENDS, _SEARCH_ENDS, _CONDITIONS_END, _CONFIRM_ENDS, _NULL_ENDS = 0.20, 0.
 _SEARCH_LEAST: Final = 0.35
 """The search ends no sooner than here, counted like them."""
 
-_FIRST_LOOK: Final = 0.05
-"""… but for a size where nothing was tried yet, if a first look at it takes no larger share of the budget: with
-none, its row is the default whatever that loses."""
+_FIRST_LOOK: Final = 0.1
+"""… but for a size where nothing was tried yet, if a first look takes no larger share of the budget: without
+one its row is the default, whatever that loses."""
 
 _RESERVE: Final = 1.2
 """Confirmation keeps this many times what it takes with the fewest rounds."""
@@ -141,6 +141,8 @@ class _Run:
     notes: list[str] = field(default_factory=list)
     best: dict[int, BestSoFar] = field(default_factory=dict)
     default_timed: dict[int, Timed] = field(default_factory=dict)
+    weights: Mapping[int, float] = field(default_factory=dict)
+    """Of each searched size, its share of the job's communication."""
     phase: Phase = "pilot"
     measuring: Measuring | None = None
     unsearched: tuple[int, str, float] | None = None
@@ -218,6 +220,7 @@ def choose_rows(
         default_s,
         min_gain=options.min_gain,
         budget_s=run.ends_s(_CONFIRM_ENDS) - sampling.now_s(),
+        weights=run.weights,
     )
     confirmations, nulls = _confirm(run, points, default_s)
     rows = decide_rows(
@@ -358,6 +361,9 @@ def _search(
                 )
             )
             searches[-1].take_up(run.sampling.past)
+    run.weights = size_weights(
+        {one.message_bytes: one.default_s for one in searches}, job_bytes, asked_bytes=run.options.sizes
+    )
 
     def after_step() -> None:
         for search in searches:
@@ -388,9 +394,7 @@ def _search(
         run.sampling,
         deadline_s=deadline_s,
         budget_s=run.options.budget_s,
-        weights=size_weights(
-            {one.message_bytes: one.default_s for one in searches}, job_bytes, asked_bytes=run.options.sizes
-        ),
+        weights=run.weights,
         after_step=after_step,
     )
     if searches:

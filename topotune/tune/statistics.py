@@ -13,9 +13,10 @@ Rounds on one set of connections share its luck: where its packets go, on which 
 gloo groups of the same ranks that run the same algorithm were seen to differ by a tenth and more for as long
 as they lived (busy 2-core virtual machine, 2026), and process launches differ again. So rounds come in
 blocks, each on connections of its own (or of a launch of its own), and `compare_blocks` widens the interval
-by what the blocks' ratios scatter: with Student's t over the blocks, whose spread is estimated from all rows
-of a run together and never below that of the row itself. A row that two lucky connections made look fast has
-blocks that disagree.
+by what the blocks' ratios scatter: with Student's t over the blocks. Their variance is that of the row's own
+rounds, plus what connections add, which is estimated from all rows of a run together. Where the row's blocks
+scatter by more than that explains (chance of 5 %), it is their own: a row that two lucky connections made
+look fast has blocks that disagree.
 
 Nothing is trimmed. The number of rounds is fixed before they are run, so no peeking has to be paid for; many
 rows are paid for by Bonferroni, which keeps the intervals simultaneous, or where only decisions are wanted by
@@ -38,6 +39,13 @@ Block = tuple[Samples, Samples]
 
 _MAX_EXACT_ROUNDS = 200
 _MOST_LOG = 50.0
+_MAD_TO_SD = 1.4826
+_INSTANT = 1e-18
+"""Variance of log-ratios below which no clock tells anything."""
+
+_OWN_LUCK = 0.05
+"""Chance of a row's blocks to scatter by so much more than expected that their own spread is taken."""
+
 _FEWEST_TO_DESCRIBE = 8
 _LEAST_APART = 0.02
 """Modes closer than this in log-time do not matter to anybody."""
@@ -87,15 +95,25 @@ def compare_arms(default_s: Samples, other_s: Samples, *, confidence: float, see
     return replace(screened, low=min(screened.low, boot_low), high=max(screened.high, boot_high))
 
 
-def compare_blocks(
-    blocks: Sequence[Block], *, block_spread: float, degrees: int, confidence: float, seed: int
-) -> Comparison:
-    """As `compare_arms` over all rounds, widened by how far the blocks disagree.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Luck:
+    """How far connections (or launches) of the same two arms differ.
+
+    Attributes:
+        variance: of a block's log-ratio by its connections alone; 0 where rounds explain all of it.
+        degrees: of freedom of that; 0 where no row has two blocks: then nothing is known of it.
+    """
+
+    variance: float
+    degrees: int
+
+
+def compare_blocks(blocks: Sequence[Block], *, luck: Luck, confidence: float, seed: int) -> Comparison:
+    """As `compare_arms` over all rounds, widened by how far blocks differ.
 
     Args:
         blocks: at least one with a round in which both were timed.
-        block_spread: standard deviation of a block's log-ratio, from all rows (`spread_of_blocks`).
-        degrees: of freedom of that; 0 where there was one block only: then nothing is known of it.
+        luck: of connections, from all rows (`luck_of_connections`).
         confidence: of the two-sided interval, within (0, 1).
         seed: of the bootstrap.
 
@@ -105,39 +123,83 @@ def compare_blocks(
     default_s = np.concatenate([default for default, _ in blocks])
     other_s = np.concatenate([other for _, other in blocks])
     compared = compare_arms(default_s, other_s, confidence=confidence, seed=seed)
-    logs = block_log_ratios(blocks)
-    if len(logs) < 2 or degrees < 1:
+    row = _row_of_blocks(blocks)
+    if row.degrees < 1 or luck.degrees < 1:
         return compared
-    spread = max(block_spread, float(np.std(logs, ddof=1)))
-    reach = float(scipy.special.stdtrit(degrees, (1 + confidence) / 2)) * spread / math.sqrt(len(logs))
-    centre = float(np.mean(logs))
+    variance, own = luck.variance + row.by_rounds, row.squares / row.degrees
+    if own * row.degrees > variance * scipy.special.chdtri(row.degrees, _OWN_LUCK):
+        variance = own
+    reach = float(scipy.special.stdtrit(luck.degrees, (1 + confidence) / 2)) * math.sqrt(
+        variance / (row.degrees + 1)
+    )
     # An exponent of a very wide interval must not overflow.
     return replace(
         compared,
-        low=min(compared.low, math.exp(max(centre - reach, -_MOST_LOG))),
-        high=max(compared.high, math.exp(min(centre + reach, _MOST_LOG))),
+        low=min(compared.low, math.exp(max(row.centre - reach, -_MOST_LOG))),
+        high=max(compared.high, math.exp(min(row.centre + reach, _MOST_LOG))),
     )
 
 
-def block_log_ratios(blocks: Sequence[Block]) -> Samples:
-    """Of each block that has rounds, the median of its rounds' log(default / other)."""
+def luck_of_connections(rows: Iterable[Sequence[Block]]) -> Luck:
+    """What the blocks of all rows differ by beyond what their rounds explain (Paule and Mandel 1982).
+
+    A row whose rounds scatter much says little of it, and one whose rounds agree says much.
+
+    Args:
+        rows: each with its blocks.
+    """
+    told = [row for row in map(_row_of_blocks, rows) if row.degrees > 0]
+    degrees = sum(row.degrees for row in told)
+
+    def excess(variance: float) -> float:
+        return sum(row.squares / (variance + max(_INSTANT, row.by_rounds)) for row in told) - degrees
+
+    most = sum(row.squares for row in told)
+    if excess(0.0) <= 0:
+        return Luck(variance=0.0, degrees=degrees)
+    return Luck(variance=float(scipy.optimize.brentq(excess, 0.0, most)), degrees=degrees)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _RowOfBlocks:
+    """Medians of blocks' log-ratios, in short.
+
+    Attributes:
+        centre: their mean.
+        squares: sum of their squared distances from it.
+        degrees: of freedom of that: one less than there are blocks.
+        by_rounds: variance that such a median has by the scatter of its block's rounds, on average.
+    """
+
+    centre: float
+    squares: float
+    degrees: int
+    by_rounds: float
+
+
+def _row_of_blocks(blocks: Sequence[Block]) -> _RowOfBlocks:
+    logs = _block_logs(blocks)
+    medians = np.array([np.median(one) for one in logs])
+    centre = float(np.mean(medians)) if len(medians) else 0.0
+    apart = [np.abs(one[:, None] - one[None, :])[np.triu_indices(len(one), 1)] for one in logs]
+    differences = np.concatenate(apart) if apart else np.array([])
+    # Robust, and so rather too little than too much: what is not put down to rounds counts as luck.
+    round_variance = (_MAD_TO_SD * float(np.median(differences))) ** 2 / 2 if len(differences) else 0.0
+    # Variance of a median of n normal values over that of one: exact at 1, pi / 2n for many.
+    shares = [math.pi / 2 / (len(one) + math.pi / 2 - 1) for one in logs]
+    return _RowOfBlocks(
+        centre=centre,
+        squares=float(np.sum((medians - centre) ** 2)),
+        degrees=len(logs) - 1,
+        by_rounds=round_variance * float(np.mean(shares)) if shares else 0.0,
+    )
+
+
+def _block_logs(blocks: Sequence[Block]) -> list[Samples]:
+    """Of each block that has rounds, each round's log(default / other)."""
     logs = [np.log(default_s / other_s) for default_s, other_s in blocks]
     logs = [one[~np.isnan(one)] for one in logs]
-    return np.array([np.median(one) for one in logs if len(one)], dtype=np.float64)
-
-
-def spread_of_blocks(rows: Iterable[Sequence[Block]]) -> tuple[float, int]:
-    """Standard deviation of a block's log-ratio within its row, over all rows; and its degrees of freedom.
-
-    (0, 0) where no row has two blocks.
-    """
-    squares, degrees = 0.0, 0
-    for blocks in rows:
-        logs = block_log_ratios(blocks)
-        if len(logs) > 1:
-            squares += float(np.sum((logs - np.mean(logs)) ** 2))
-            degrees += len(logs) - 1
-    return (math.sqrt(squares / degrees), degrees) if degrees else (0.0, 0)
+    return [one for one in logs if len(one)]
 
 
 def screen_arms(default_s: Samples, other_s: Samples, *, confidence: float) -> Comparison:
@@ -227,14 +289,14 @@ def log_spread(default_s: Samples, other_s: Samples) -> float:
     logs = logs[~np.isnan(logs)]
     if len(logs) == 0:
         return math.inf
-    return float(1.4826 * np.median(np.abs(logs - np.median(logs))))
+    return float(_MAD_TO_SD * np.median(np.abs(logs - np.median(logs))))
 
 
 def log_scatter(samples_s: Samples) -> float:
     """Robust standard deviation of the log of one arm's times, corrected for few of them; needs two."""
     logs = np.log(samples_s)
     count = len(logs)
-    return float(1.4826 * np.median(np.abs(logs - np.median(logs)))) * count / (count - 1)
+    return float(_MAD_TO_SD * np.median(np.abs(logs - np.median(logs)))) * count / (count - 1)
 
 
 def clopper_pearson(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
