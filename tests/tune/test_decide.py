@@ -234,6 +234,50 @@ def test_if_everything_is_confirmed_every_finalist_gets_a_row_at_its_size(winner
         assert row_at(rows, size).algorithm == winner.algorithm
 
 
+def rows_where_all_pass_but(failing, points, sizes):
+    confirmations = [
+        confirmed(
+            candidate,
+            point.message_bytes,
+            passed=point.message_bytes not in failing,
+            searched=point.searched,
+        )
+        for point in points
+        for candidate in point.candidates
+    ]
+    return decide_rows(
+        confirmations,
+        defaults(*sizes),
+        limit=LIMIT,
+        tested_bytes=[point.message_bytes for point in points],
+    )
+
+
+def test_a_single_size_keeps_a_row_where_its_gain_ends_before_the_boundary():
+    finalists = {K: DEFAULT, 4 * K: FAST}
+    points = confirmation_points(finalists)
+    boundary = odd_between(K, 4 * K)
+    row = row_at(rows_where_all_pass_but({boundary}, points, finalists), 4 * K)
+    assert (row.algorithm, row.min_bytes) == (FAST.algorithm, odd_between(boundary, 4 * K))
+
+
+def test_where_time_is_short_a_single_size_reaches_halfway_to_the_default_and_a_switch_stays_whole():
+    finalists = {K: DEFAULT, 4 * K: FAST, 16 * K: TREE, 64 * K: TREE}
+    far, close = (
+        {point.message_bytes: set(point.candidates) for point in confirmation_points(finalists, close=close)}
+        for close in (False, True)
+    )
+    before, switch = odd_between(K, 4 * K), odd_between(4 * K, 16 * K)
+    assert far[before] == {FAST}
+    assert before not in close
+    assert far[switch] == close[switch] == {FAST, TREE}
+    assert len(close) == len(far) - 2
+    rows = rows_where_all_pass_but((), confirmation_points(finalists, close=True), finalists)
+    assert [row_at(rows, size).algorithm for size in finalists] == [
+        one.algorithm for one in finalists.values()
+    ]
+
+
 @pytest.mark.parametrize(
     ("low", "high", "expected"),
     [(1024, 4096, 2052), (4, 8, None), (4, 16, 12), (1024, 1028, None), (1 << 20, 1 << 22, (1 << 21) + 4)],
@@ -290,6 +334,23 @@ def test_confirmation_gives_up_costly_sizes_first_when_time_is_short():
     assert 0 < sum(point.num_rounds * point.round_s for point in points) <= 1.5
     assert plan_confirmation(finalists, standings, default_s, min_gain=0.02, budget_s=-1.0)[0] == []
     assert len(whole) > len(points)
+
+
+def test_sizes_that_matter_more_to_the_job_get_more_of_the_rounds():
+    finalists = dict.fromkeys(SIZES, FAST)
+    standings = {size: [standing(FAST, 1.2, spread=0.2)] for size in SIZES}
+    default_s = dict.fromkeys(SIZES, 0.01)
+
+    def rounds_at_the_last(weights):
+        points, kept = plan_confirmation(
+            finalists, standings, default_s, min_gain=0.02, budget_s=12.0, weights=weights
+        )
+        assert kept == finalists
+        return points[-1].num_rounds / sum(point.num_rounds for point in points)
+
+    heavier = {size: 4.0 if size == SIZES[-1] else 1.0 for size in SIZES}
+    assert rounds_at_the_last(heavier) > 1.5 * rounds_at_the_last(dict.fromkeys(SIZES, 1.0))
+    assert rounds_at_the_last(dict.fromkeys(SIZES, 1.0)) == rounds_at_the_last(None)
 
 
 def test_a_row_ends_at_its_largest_size_before_that_size_is_given_up():

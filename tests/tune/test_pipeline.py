@@ -14,7 +14,7 @@ from topotune.tune.journal import Journal, read_journal
 from topotune.tune.options import TuneOptions
 from topotune.tune.pipeline import choose_rows
 from topotune.tune.sampling import Sampling
-from topotune.tune.trial import DEFAULTS
+from topotune.tune.trial import DEFAULTS, Candidate
 
 NO_LIMIT = Limit(no_bound_reason="made up")
 SIZES = (1024, 4096, 16384, 65536, 262144, 1 << 20)
@@ -73,6 +73,18 @@ def test_a_planted_winner_is_found_and_confirmed_within_the_budget():
     assert choice.certificate.num_comparisons == 11
     assert choice.certificate.num_null_trials > 0
     assert choice.certificate.false_win_rate <= 0.05
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_size_gets_a_first_look_although_confirmation_needs_the_time(seed):
+    bench = FakeBench(
+        lambda candidate, size: (0.01 + size / 2e6) / (1.0 if candidate in DEFAULTS else 1.8),
+        noise=0.2,
+        seed=seed,
+    )
+    variants = [Candidate.of("ring", {"channels": channels}) for channels in range(1, 9)]
+    choose(bench, variants, budget_s=25.0, sizes=(16384, 65536, 262144), seed=seed)
+    assert {size for _, size in bench.checks} >= {16384, 65536, 262144}
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -15,8 +15,8 @@ as they lived (busy 2-core virtual machine, 2026), and process launches differ a
 blocks, each on connections of its own (or of a launch of its own), and `compare_blocks` widens the interval
 by what the blocks' ratios scatter: with Student's t over the blocks. Their variance is that of the row's own
 rounds, plus what connections add, which is estimated from all rows of a run together. Where the row's blocks
-scatter by more than that explains (chance of 5 %), it is their own: a row that two lucky connections made
-look fast has blocks that disagree.
+scatter by more than its rounds explain (chance of 5 %), it is no less than their own: a row that two lucky
+connections made look fast has blocks that disagree.
 
 Nothing is trimmed. The number of rounds is fixed before they are run, so no peeking has to be paid for; many
 rows are paid for by Bonferroni, which keeps the intervals simultaneous, or where only decisions are wanted by
@@ -44,7 +44,7 @@ _INSTANT = 1e-18
 """Variance of log-ratios below which no clock tells anything."""
 
 _OWN_LUCK = 0.05
-"""Chance of a row's blocks to scatter by so much more than expected that their own spread is taken."""
+"""Chance of a row's blocks to scatter by so much more than its rounds explain that it is put down to luck."""
 
 _FEWEST_TO_DESCRIBE = 8
 _LEAST_APART = 0.02
@@ -126,9 +126,9 @@ def compare_blocks(blocks: Sequence[Block], *, luck: Luck, confidence: float, se
     row = _row_of_blocks(blocks)
     if row.degrees < 1 or luck.degrees < 1:
         return compared
-    variance, own = luck.variance + row.by_rounds, row.squares / row.degrees
-    if own * row.degrees > variance * scipy.special.chdtri(row.degrees, _OWN_LUCK):
-        variance = own
+    variance = luck.variance + row.by_rounds
+    if row.squares > row.by_rounds * scipy.special.chdtri(row.degrees, _OWN_LUCK):
+        variance = max(variance, row.squares / row.degrees)
     reach = float(scipy.special.stdtrit(luck.degrees, (1 + confidence) / 2)) * math.sqrt(
         variance / (row.degrees + 1)
     )
