@@ -185,10 +185,14 @@ SIZES = (K, 4 * K, 16 * K, 64 * K, 256 * K)
         st.sampled_from([DEFAULT, FAST, TREE, RECURSIVE]), min_size=len(SIZES), max_size=len(SIZES)
     ),
     short=st.frozensets(st.sampled_from(SIZES)),
+    close=st.booleans(),
+    last_apart=st.booleans(),
     data=st.data(),
 )
-def test_rows_tile_every_size_and_hold_only_where_confirmed(winners, short, data):
-    points = confirmation_points(dict(zip(SIZES, winners, strict=True)), short=short)
+def test_rows_tile_every_size_and_hold_only_where_confirmed(winners, short, close, last_apart, data):
+    points = confirmation_points(
+        dict(zip(SIZES, winners, strict=True)), short=short, close=close, last_apart=last_apart
+    )
     confirmations = [
         confirmed(candidate, point.message_bytes, passed=data.draw(st.booleans()), searched=point.searched)
         for point in points
@@ -220,10 +224,12 @@ def row_at(rows, size):
 @given(
     winners=st.lists(st.sampled_from([DEFAULT, FAST, TREE]), min_size=1, max_size=5),
     short=st.frozensets(st.sampled_from(SIZES)),
+    close=st.booleans(),
+    last_apart=st.booleans(),
 )
-def test_if_everything_is_confirmed_every_finalist_gets_a_row_at_its_size(winners, short):
+def test_if_everything_is_confirmed_every_finalist_gets_a_row_at_its_size(winners, short, close, last_apart):
     finalists = dict(zip(SIZES, winners, strict=False))
-    points = confirmation_points(finalists, short=short)
+    points = confirmation_points(finalists, short=short, close=close, last_apart=last_apart)
     confirmations = [
         confirmed(candidate, point.message_bytes, searched=point.searched)
         for point in points
@@ -259,6 +265,15 @@ def test_a_single_size_keeps_a_row_where_its_gain_ends_before_the_boundary():
     boundary = odd_between(K, 4 * K)
     row = row_at(rows_where_all_pass_but({boundary}, points, finalists), 4 * K)
     assert (row.algorithm, row.min_bytes) == (FAST.algorithm, odd_between(boundary, 4 * K))
+
+
+def test_the_largest_size_keeps_a_row_although_its_candidate_fails_at_all_smaller_ones():
+    finalists = dict.fromkeys((K, 4 * K, 16 * K), FAST)
+    failing = {K, odd_between(K, 4 * K), 4 * K}
+    points = confirmation_points(finalists, last_apart=True)
+    row = row_at(rows_where_all_pass_but(failing, points, finalists), 16 * K)
+    assert (row.algorithm, row.min_bytes) == (FAST.algorithm, odd_between(4 * K, 16 * K))
+    assert len(points) == len(confirmation_points(finalists)) + 1
 
 
 def test_where_time_is_short_a_single_size_reaches_halfway_to_the_default_and_a_switch_stays_whole():

@@ -75,7 +75,11 @@ def odd_between(low_bytes: int, high_bytes: int) -> int | None:
 
 
 def confirmation_points(
-    finalists: Mapping[int, Candidate], *, short: frozenset[int] = frozenset(), close: bool = False
+    finalists: Mapping[int, Candidate],
+    *,
+    short: frozenset[int] = frozenset(),
+    close: bool = False,
+    last_apart: bool = False,
 ) -> list[Point]:
     """Where the finalists must hold, ascending.
 
@@ -88,6 +92,8 @@ def confirmation_points(
         finalists: of each searched size.
         short: sizes that reach down instead of up where the default follows them: that takes less time.
         close: single sizes reach only halfway to a boundary behind which the default stands.
+        last_apart: the largest size, which larger ones inherit from, has a row even if its candidate fails at
+            all smaller ones.
     """
     sizes = sorted(finalists)
     wanted: dict[int, dict[Candidate, None]] = {}
@@ -114,6 +120,9 @@ def confirmation_points(
         for size, other in ((low, high), (high, low)):
             if reaches(size, other):
                 want(odd, finalists[size])
+    if last_apart and len(sizes) > 1 and sizes[-1] not in alone:
+        boundary = between[sizes[-2], sizes[-1]]
+        want(None if boundary is None else odd_between(boundary, sizes[-1]), finalists[sizes[-1]])
     for size in alone:
         index = sizes.index(size)
         if len(sizes) == 1:
@@ -151,9 +160,10 @@ def plan_confirmation(
     its calls are. Time is shared so that the sum of needs per round is least, weighted with what sizes
     matter: rounds in proportion to the root of weight and need over cost, between the fewest with which an
     interval can be bounded and 100. If not all get what they need, single sizes reach less far towards the
-    default. If the fewest do not fit, or one size would take more than two thirds of the time that others
-    need, rows are ended at the largest sizes that the default follows, and then sizes are given up (they keep
-    the default), the one with the most time per gain first.
+    default; but a largest size that weighs more than others keeps points for a row of its own. If the fewest
+    do not fit, or one size would take more than two thirds of the time that others need, rows are ended at the
+    largest sizes that the default follows, and then sizes are given up (they keep the default), the one with
+    the most time per gain first.
 
     Args:
         finalists: of each searched size.
@@ -167,11 +177,12 @@ def plan_confirmation(
         the points, and the finalists that are left.
     """
     kept, short, close = dict(finalists), frozenset[int](), False
+    last_apart = weights is not None and weights[max(weights)] > 1 / len(weights)
 
     budget_s -= PASSES * RENEWAL_S
 
     def planned(finalists: Mapping[int, Candidate]) -> list[Point]:
-        points = confirmation_points(finalists, short=short, close=close)
+        points = confirmation_points(finalists, short=short, close=close, last_apart=last_apart)
         points = _with_rounds(points, finalists, standings, default_s, min_gain)
         return points if weights is None else [_weighted(point, finalists, weights) for point in points]
 
