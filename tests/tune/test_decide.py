@@ -356,16 +356,16 @@ def test_sizes_that_matter_more_to_the_job_get_more_of_the_rounds():
     standings = {size: [standing(FAST, 1.2, spread=0.2)] for size in SIZES}
     default_s = dict.fromkeys(SIZES, 0.01)
 
-    def rounds_at_the_last(weights):
+    def rounds_at_the_first(weights):
         points, kept = plan_confirmation(
             finalists, standings, default_s, min_gain=0.02, budget_s=12.0, weights=weights
         )
         assert kept == finalists
-        return points[-1].num_rounds / sum(point.num_rounds for point in points)
+        return points[0].num_rounds / sum(point.num_rounds for point in points)
 
-    heavier = {size: 4.0 if size == SIZES[-1] else 1.0 for size in SIZES}
-    assert rounds_at_the_last(heavier) > 1.5 * rounds_at_the_last(dict.fromkeys(SIZES, 1.0))
-    assert rounds_at_the_last(dict.fromkeys(SIZES, 1.0)) == rounds_at_the_last(None)
+    heavier = {size: 4.0 if size == SIZES[0] else 1.0 for size in SIZES}
+    assert rounds_at_the_first(heavier) > 1.5 * rounds_at_the_first(dict.fromkeys(SIZES, 1.0))
+    assert rounds_at_the_first(dict.fromkeys(SIZES, 1.0)) == rounds_at_the_first(None)
 
 
 def test_a_row_ends_at_its_largest_size_before_that_size_is_given_up():

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from statistics import fmean
 from typing import Final
 
 import numpy as np
@@ -161,9 +162,9 @@ def plan_confirmation(
     matter: rounds in proportion to the root of weight and need over cost, between the fewest with which an
     interval can be bounded and 100. If not all get what they need, single sizes reach less far towards the
     default; but a largest size that weighs more than others keeps points for a row of its own. If the fewest
-    do not fit, or one size would take more than two thirds of the time that others need, rows are ended at the
-    largest sizes that the default follows, and then sizes are given up (they keep the default), the one with
-    the most time per gain first.
+    do not fit, or one size would take more than two thirds of the time that others need, rows are ended at
+    the largest sizes that the default follows, and then sizes are given up (they keep the default), the one
+    with the most time per gain first.
 
     Args:
         finalists: of each searched size.
@@ -177,17 +178,15 @@ def plan_confirmation(
         the points, and the finalists that are left.
     """
     kept, short, close = dict(finalists), frozenset[int](), False
-    last_apart = weights is not None and weights[max(weights)] > 1 / len(weights)
+    weights = weights or dict.fromkeys(finalists, 1.0)
+    last_apart = bool(weights) and weights[max(weights)] > fmean(weights.values())
 
     budget_s -= PASSES * RENEWAL_S
 
     def planned(finalists: Mapping[int, Candidate]) -> list[Point]:
         points = confirmation_points(finalists, short=short, close=close, last_apart=last_apart)
         points = _with_rounds(points, finalists, standings, default_s, min_gain)
-        return points if weights is None else [_weighted(point, finalists, weights) for point in points]
-
-    def weight_of(size: int) -> float:
-        return 1.0 if weights is None else weights[size]
+        return [_weighted(point, finalists, weights) for point in points]
 
     while departing := [size for size, one in kept.items() if one != DEFAULT]:
         points = planned(kept)
@@ -198,7 +197,7 @@ def plan_confirmation(
         costliest = max(
             departing,
             key=lambda size: (
-                default_s[size] / math.log(ratio_of(standings[size], finalists[size])) / weight_of(size)
+                default_s[size] / math.log(ratio_of(standings[size], finalists[size])) / weights[size]
             ),
         )
         without = {**kept, costliest: DEFAULT}
