@@ -41,7 +41,7 @@ def profile(tmp_path):
 
 @pytest.fixture
 def tuning(start_lab, root, tmp_path):
-    """Starts a run in a lab: ``tuning(profile, stderr)`` → (process, record), once it has begun to search."""
+    """Starts a run in a lab: ``tuning(profile, stderr)`` → (process, record), once it searches."""
 
     def start(profile, stderr):
         process = start_lab(profile, "", *TUNE, cwd=tmp_path, stderr=stderr)

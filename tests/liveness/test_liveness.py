@@ -115,9 +115,9 @@ def test_what_a_launcher_ends_is_not_taken_for_what_died(victims, terminated, wo
     results = run_world(4, is_ended_as_launchers_do, *world, deaths=[*victims, *terminated])
     assert all(results[rank] is None for rank in terminated)
     assert results[3].startswith(words.format(HOST))
-    # Where the launcher ends all ranks there are, nobody else could.
+    # Rank 0 says who died before it is ended too: where a launcher ends all ranks, nobody else could.
     said = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert said == ({"said-0": results[3]} if victims else {}), "rank 0 names who died, before it is ended too"
+    assert said == ({"said-0": results[3]} if victims else {})
 
 
 def is_ended_before_it_let_anyone_in(rank, num_ranks, store):

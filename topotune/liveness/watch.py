@@ -288,7 +288,7 @@ class Watch:
                 self._lose(loss)
                 if terminated:
                     if loss.how != "terminated":
-                        # All ranks may be of this node, and be ended as this one is: nobody else would say it.
+                        # All ranks may be of this node, and end as this one does: then nobody else says it.
                         self._say(loss.error())
                     terminate()
                 self._hear_out()
