@@ -384,8 +384,10 @@ def tune_rank(payload: dict[str, Any]) -> Any:
     """`tune` on one rank; the plan's document on rank 0, which also shows the progress."""
     from topotune.tune.session import tune_worker
 
+    resumes = payload.pop("resumes")
+
     def say(error: TopotuneError) -> None:
-        error.hint = payload["resumes"]
+        error.hint = resumes
         say_loss(error)
 
     with progress(payload, "tune") as show:
