@@ -117,7 +117,8 @@ def test_what_a_launcher_ends_is_not_taken_for_what_died(victims, terminated, wo
     assert results[3].startswith(words.format(HOST))
     # Rank 0 says who died before it is ended too: where a launcher ends all ranks, nobody else could.
     said = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert said == ({"said-0": results[3]} if victims else {})
+    assert said.get("said-0") == (results[3] if victims else None)
+    assert set(said.values()) <= {results[3]}, "with one voice, whoever else has time to"
 
 
 def is_ended_before_it_let_anyone_in(rank, num_ranks, store):
