@@ -104,21 +104,16 @@ def test_measured_links_are_written_shown_and_simulated(measured):
         assert times[0] > 0
 
 
-def started_tune(folder: Path) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+ALONE = ("-m", "topotune", "tune", "--nproc-per-node", "2")
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "topotune", "tune")
+
+
+def started_tune(
+    folder: Path, start: tuple[str, ...] = ALONE
+) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
     """A tuning run in a session of its own, once its ranks are at work (the journal has been begun)."""
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "topotune",
-            "tune",
-            "--nproc-per-node",
-            "2",
-            "--budget",
-            "60s",
-            "-o",
-            "plan.json",
-        ],
+        [sys.executable, *start, "--budget", "60s", "-o", "plan.json"],
         cwd=folder,
         env=environment(),
         stdin=subprocess.DEVNULL,
@@ -180,11 +175,26 @@ def test_a_rank_that_dies_ends_the_run_by_name_and_loses_nothing(tuned):
     next(rank for rank in ranks if rank_of(rank) == 1).kill()
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
-    error = next(line for line in stderr.splitlines() if line.startswith("error: "))
+    (error,) = (line for line in stderr.splitlines() if line.startswith("error: "))
     assert error.startswith("error: rank 1 failed: killed by SIGKILL")
     assert "Traceback" not in stderr
     assert_gone(ranks)
     assert (folder / "plan.json").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_a_rank_of_torchrun_that_dies_is_named_though_all_others_are_ended_too(tmp_path):
+    process, ranks = started_tune(tmp_path, TORCHRUN)
+    next(rank for rank in ranks if rank_of(rank) == 1).kill()
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1
+    (error,) = (line for line in stderr.splitlines() if line.startswith("error: "))
+    assert error == f"error: rank 1 failed: its process on node {os.uname().nodename} ended without a word"
+    (hint,) = (line for line in stderr.splitlines() if line.startswith("hint: "))
+    assert hint == (
+        "hint: topotune tune --resume --budget 60s -o plan.json goes on from what was measured so far"
+    )
+    assert_gone(ranks)
 
 
 @pytest.mark.slow

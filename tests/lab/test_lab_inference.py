@@ -1,6 +1,7 @@
 """What is hidden in emulated clusters is found by measuring them, and nothing is found where nothing is."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -78,6 +79,22 @@ def test_the_slow_node_is_named_with_its_rate_and_check_fails(start_lab, tmp_pat
     rates = {(link["src"], link["dst"]): link["bandwidth_bytes_per_s"] for link in network["links"]}
     assert rates["c/cpu", "spine"] == pytest.approx(50 * M, rel=0.15)
     assert rates["a/cpu", "spine"] == pytest.approx(200 * M, rel=0.15)
+
+
+def test_check_under_a_launcher_says_what_the_slow_node_sends_and_others_do(start_lab):
+    process = start_lab("4x2-degraded", "", sys.executable, "-m", "topotune", "check", "--json")
+    stdout, stderr = process.communicate(timeout=150)
+    assert process.returncode == 3, stderr
+    document = json.loads(stdout)
+    assert document["num_ranks"] == 8
+    assert document["elapsed_s"] <= 33  # 30 s, and the message that is under way when they are over
+    (finding,) = (finding for finding in document["findings"] if finding["code"] == "slow-node")
+    assert finding["where"] == "node c"
+    words = r"node c sends at ([\d.]+) Mbit/s where its class has ([\d.]+) Mbit/s \((\d+) of (\d+) runs\)"
+    rate, of_class, num_slow, num_runs = map(float, re.match(words, finding["evidence"]).groups())
+    assert (rate, of_class) == (pytest.approx(50, rel=0.15), pytest.approx(200, rel=0.15))
+    assert num_slow == num_runs >= 3
+    assert finding["advice"]
 
 
 @pytest.mark.parametrize(("profile", "budget"), [("8x1", "15s"), ("4x2", "12s"), ("1x4", "4s")])

@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -24,7 +25,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.gloo, pytest.mark.timeout(600)]
 
 TUNE = (sys.executable, "-m", "topotune", "tune", "--budget", "12s", "--sizes", "1K,64K", "-o", "plan.json")
 ENDS_WITHIN_S = 90
+NAMED_WITHIN_S = 15
 SOME_TRIALS = 8
+ENDED = "its process on node {} ended without a word"
 
 
 @pytest.fixture
@@ -38,14 +41,14 @@ def profile(tmp_path):
 
 @pytest.fixture
 def tuning(start_lab, root, tmp_path):
-    """Starts a run in a lab: ``tuning(profile)`` → (process, record), once the search is under way."""
+    """Starts a run in a lab: ``tuning(profile, stderr)`` → (process, record), once it searches."""
 
-    def start(profile, *options):
-        process = start_lab(profile, "", *TUNE, *options, cwd=tmp_path)
+    def start(profile, stderr):
+        process = start_lab(profile, "", *TUNE, cwd=tmp_path, stderr=stderr)
         journal = tmp_path / "plan.journal.jsonl"
         deadline = time.monotonic() + ENDS_WITHIN_S
         while not (journal.exists() and journal.read_bytes().count(b'"kind":"search"') >= SOME_TRIALS):
-            assert process.poll() is None, process.communicate()
+            assert process.poll() is None, said(stderr)
             assert time.monotonic() < deadline
             time.sleep(0.05)
         (folder,) = root.iterdir()
@@ -94,16 +97,23 @@ def kill(pids) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def kill_rank(record, process):
-    kill([rank_processes(record)[3]])
+def kill_rank(rank):
+    def strike(record, process):
+        kill([rank_processes(record)[rank]])
+
+    return strike
 
 
-def kill_rank_0(record, process):
-    kill([rank_processes(record)[0]])
+def kill_node(node):
+    def strike(record, process):
+        kill(of_node(record, node))
+
+    return strike
 
 
-def kill_node(record, process):
-    kill(of_node(record, "b"))
+def kill_namespaces(record, process):
+    """The process that keeps a node's host name, mounts and shared memory goes with the others."""
+    kill([*of_node(record, "b"), record.holders["b"]])
 
 
 def kill_launcher(record, process):
@@ -126,6 +136,10 @@ def kill_lab(record, process):
     process.kill()
 
 
+def said(stderr) -> str:
+    return Path(stderr.name).read_text()
+
+
 def assert_nothing_is_left(record, before):
     deadline = time.monotonic() + 30
     while processes_of(record):
@@ -137,15 +151,13 @@ def assert_nothing_is_left(record, before):
 @pytest.mark.parametrize(
     ("strike", "named"),
     [
-        (
-            kill_rank,
-            [r"rank 3 failed: its process on node b ended without a word", r"rank 3 on node b was killed"],
-        ),
-        (kill_rank_0, [r"rank 0 failed: its process on node a ended without a word"]),
-        (
-            kill_node,
-            [r"rank [23] failed: its process on node b ended without a word, and with it rank [23] of"],
-        ),
+        (kill_rank(0), [rf"rank 0 failed: {ENDED.format('a')}"]),
+        (kill_rank(1), [rf"rank 1 failed: {ENDED.format('a')}"]),
+        (kill_rank(2), [rf"rank 2 failed: {ENDED.format('b')}"]),
+        (kill_rank(3), [rf"rank 3 failed: {ENDED.format('b')}", r"rank 3 on node b was killed"]),
+        (kill_node("a"), [rf"rank [01] failed: {ENDED.format('a')}"]),
+        (kill_node("b"), [rf"rank [23] failed: {ENDED.format('b')}, and with it rank [23] of"]),
+        (kill_namespaces, [rf"rank [23] failed: {ENDED.format('b')}, and with it rank [23] of"]),
         (kill_launcher, [r"rank [23] failed: its launcher on node b ended"]),
         (
             cut_network,
@@ -153,19 +165,33 @@ def assert_nothing_is_left(record, before):
         ),
         (kill_lab, []),
     ],
-    ids=["a rank", "rank 0", "a node's processes", "a node's launcher", "a node's network", "the lab"],
+    ids=[
+        "rank 0",
+        "rank 1",
+        "rank 2",
+        "rank 3",
+        "the processes of node a",
+        "those of node b",
+        "node b with its namespaces",
+        "a node's launcher",
+        "a node's network",
+        "the lab",
+    ],
 )
 def test_what_dies_is_named_and_the_run_can_be_resumed(tuning, profile, tmp_path, start_lab, strike, named):
     before = set(os.listdir("/dev/shm"))
-    process, record = tuning(profile)
-    strike(record, process)
-    struck_s = time.monotonic()
-    _, stderr = process.communicate(timeout=ENDS_WITHIN_S)
-    print(f"ended after {time.monotonic() - struck_s:.1f} s")
-    print(stderr)
+    with tempfile.NamedTemporaryFile("w", dir=tmp_path, suffix=".stderr") as stderr:
+        process, record = tuning(profile, stderr)
+        strike(record, process)
+        struck_s = time.monotonic()
+        missing = set(named)
+        while missing := {words for words in missing if not re.search(words, said(stderr))}:
+            assert time.monotonic() < struck_s + NAMED_WITHIN_S, (missing, said(stderr))
+            time.sleep(0.05)
+        print(f"named after {time.monotonic() - struck_s:.1f} s")
+        process.communicate(timeout=ENDS_WITHIN_S)
+        print(f"ended after {time.monotonic() - struck_s:.1f} s", said(stderr), sep="\n")
     assert process.returncode not in (0, 2)
-    for words in named:
-        assert re.search(words, stderr), stderr
     assert_nothing_is_left(record, before)
 
     journal = tmp_path / "plan.journal.jsonl"

@@ -1,6 +1,7 @@
 """`lab.run`: what the command finds, what comes through of it, and how it ends."""
 
 import os
+import subprocess
 import sys
 import time
 
@@ -50,6 +51,18 @@ def test_once_exit_code_comes_through(start_lab, codes, exit_code):
         f"node {node} ended with exit code {code}\n" for node, code in zip("ab", codes.split(), strict=True)
     ]
     assert sorted(stderr.splitlines(keepends=True)) == [line for line in reports if " code 0" not in line]
+
+
+def test_the_verb_runs_the_command_and_passes_on_what_it_prints_and_its_exit_code(namespaces, tmp_path):
+    command = ["sh", "-c", "echo $(hostname) of $TOPOTUNE_LAB_NODES; exit 5"]
+    done = subprocess.run(
+        [sys.executable, "-m", "topotune", "lab", "2x4", "--once", "--", *command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (5, "a of a,b\n"), done.stderr
 
 
 def test_a_node_that_fails_ends_the_others(start_lab):

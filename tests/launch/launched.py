@@ -12,6 +12,8 @@ DRIVER = (sys.executable, str(HERE / "launch_driver.py"))
 TOPOTUNE = (sys.executable, "-m", "topotune")
 # By its own name: an environment that has MPICH may hide it.
 OPEN_MPIRUN = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
+# MPICH's wheel, which the tests bring, has it beside the interpreter.
+HYDRA = shutil.which("mpiexec.hydra", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec.hydra")
 
 # What launchers set; a test must not find those of the process that runs it.
 _PREFIXES = ("OMPI_", "PMI", "SLURM", "PET_", "SM_", "AZ_", "AZUREML_", "TORCHELASTIC_")

@@ -6,7 +6,7 @@ import socket
 import threading
 
 import pytest
-from launched import DRIVER, OPEN_MPIRUN, TOPOTUNE, free_port
+from launched import DRIVER, HYDRA, OPEN_MPIRUN, TOPOTUNE, free_port
 
 from topotune.errors import RunError
 from topotune.launch import meeting, pmi
@@ -15,6 +15,7 @@ pytestmark = pytest.mark.gloo
 
 MEASURE = (*TOPOTUNE, "measure", "--budget", "1s", "--json")
 needs_mpirun = pytest.mark.skipif(OPEN_MPIRUN is None, reason="no mpirun here (Debian: openmpi-bin)")
+needs_hydra = pytest.mark.skipif(HYDRA is None, reason="no mpiexec.hydra here (MPICH)")
 MPIRUN = (OPEN_MPIRUN, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none")
 
 
@@ -132,6 +133,23 @@ def test_ranks_of_hydra_meet_through_its_process_manager(started):
     assert json.loads(ended[0][1])["num_ranks"] == 2
     assert manager.said[0] == ["init", "get_my_kvsname", "put", "barrier_in", "get", "finalize"]
     assert manager.said[1] == ["init", "get_my_kvsname", "barrier_in", "get", "finalize"]
+
+
+@needs_hydra
+def test_ranks_of_mpichs_mpiexec_are_joined_and_one_of_them_prints(started):
+    started.start([HYDRA, "-n", "2", *MEASURE], {})
+    ((code, out, err),) = started.end()
+    assert code == 0, err
+    assert json.loads(out)["num_ranks"] == 2
+
+
+@pytest.mark.slow
+@needs_hydra
+def test_a_rank_of_mpichs_mpiexec_that_dies_ends_all(started):
+    started.start([HYDRA, "-n", "2", *DRIVER, "fail", '{"rank": 1, "how": "kill"}'], {})
+    ((code, out, _),) = started.end()
+    assert code != 0
+    assert "speaks" not in out
 
 
 @pytest.mark.parametrize("answer", [b"", b"cmd=response_to_init rc=-1\n", b"hello\n", b"x" * 10_000])

@@ -8,7 +8,7 @@ import signal
 import sys
 
 import pytest
-from launched import DRIVER, HERE, OPEN_MPIRUN, TOPOTUNE, bare_environment
+from launched import DRIVER, HERE, HYDRA, OPEN_MPIRUN, TOPOTUNE, bare_environment
 
 from topotune.errors import TopotuneError
 from topotune.lab import Cluster, LabNode, LabProfile
@@ -21,6 +21,7 @@ PROFILE = LabProfile(
     name="three", nodes=tuple(LabNode(name=name, ranks=2, bits_per_s=10**9) for name in (*HOSTS, "c"))
 )
 needs_mpirun = pytest.mark.skipif(OPEN_MPIRUN is None, reason="no mpirun here (Debian: openmpi-bin)")
+needs_hydra = pytest.mark.skipif(HYDRA is None, reason="no mpiexec.hydra here (MPICH)")
 needs_nsenter = pytest.mark.skipif(shutil.which("nsenter") is None, reason="no nsenter here (util-linux)")
 
 
@@ -136,9 +137,8 @@ def test_tasks_of_an_srun_step_find_rank_0_by_the_list_of_nodes(start_on):
 
 
 @pytest.fixture
-def mpirun(cluster, tmp_path):
-    """``mpirun(hosts, command)``: the command line of a real mpirun that enters the lab's nodes."""
-    # In place of ssh: mpirun calls it with a node's name and the shell command that starts its daemon there.
+def agent(cluster, tmp_path):
+    """In place of ssh: called with a node's name and the shell command that starts a daemon there."""
     agent = tmp_path / "enter-node"
     entries = "\n".join(f"{node}) pid={pid} ;;" for node, pid in cluster.record.holders.items())
     agent.write_text(
@@ -146,9 +146,15 @@ def mpirun(cluster, tmp_path):
         'exec nsenter --target "$pid" --net --uts --ipc --mount sh -c "$*"\n'
     )
     agent.chmod(0o755)
+    return str(agent)
+
+
+@pytest.fixture
+def mpirun(agent):
+    """``mpirun(hosts, command)``: the command line of a real mpirun that enters the lab's nodes."""
 
     def command_line(hosts, command):
-        options = ["--allow-run-as-root", "--bind-to", "none", "--mca", "plm_rsh_agent", str(agent)]
+        options = ["--allow-run-as-root", "--bind-to", "none", "--mca", "plm_rsh_agent", agent]
         forwarded = ["-x", "PYTHONPATH", "-x", "GLOO_SOCKET_IFNAME"]
         return [OPEN_MPIRUN, *options, *forwarded, "-H", hosts, *command]
 
@@ -189,6 +195,15 @@ def test_a_master_that_the_user_names_is_taken_under_mpirun(start_on, mpirun):
     ((code, out, err),) = start_on.end()
     assert code == 0, err
     assert len(out.splitlines()) == 2
+
+
+@needs_hydra
+@needs_nsenter
+@pytest.mark.parametrize("hosts", ["a,b", "b,c"], ids=["rank 0 beside mpiexec", "rank 0 elsewhere"])
+def test_ranks_of_mpichs_mpiexec_on_several_nodes_find_rank_0_without_being_told(start_on, agent, hosts):
+    entering = [HYDRA, "-launcher", "rsh", "-launcher-exec", agent, "-hosts", hosts, "-ppn", "1", "-n", "2"]
+    start_on(0, [*entering, *MEASURE], {})
+    assert_measured(start_on.end(), num_ranks=2)
 
 
 def test_torchrun_that_starts_its_ranks_anew_is_joined(start_on):

@@ -74,13 +74,16 @@ def is_gone(pid):
         return True
 
 
-def is_ended_as_launchers_do(rank, num_ranks, store, victims, terminated):
+def is_ended_as_launchers_do(rank, num_ranks, store, victims, terminated, folder):
     """Rank 3 does what a launcher does: it sees that the victims are gone, and ends others by SIGTERM."""
     from topotune.liveness.watch import watched_ranks
 
+    def say(error):
+        (Path(folder) / f"said-{rank}").write_text(error.message)
+
     ended = threading.Event()
     try:
-        with watched_ranks(timeout=TIMEOUT) as (common, _, _, watch):
+        with watched_ranks(timeout=TIMEOUT, say=say) as (common, _, _, watch):
             watch.on_loss(lambda loss: ended.set())
             common.set(f"pid {rank}", str(os.getpid()))
             await_all(common, num_ranks)
@@ -107,10 +110,15 @@ def is_ended_as_launchers_do(rank, num_ranks, store, victims, terminated):
     ],
     ids=["after another's death", "rank 0 alone", "another rank alone"],
 )
-def test_what_a_launcher_ends_is_not_taken_for_what_died(victims, terminated, words):
-    results = run_world(4, is_ended_as_launchers_do, victims, terminated, deaths=[*victims, *terminated])
+def test_what_a_launcher_ends_is_not_taken_for_what_died(victims, terminated, words, tmp_path):
+    world = (victims, terminated, str(tmp_path))
+    results = run_world(4, is_ended_as_launchers_do, *world, deaths=[*victims, *terminated])
     assert all(results[rank] is None for rank in terminated)
     assert results[3].startswith(words.format(HOST))
+    # Rank 0 says who died before it is ended too: where a launcher ends all ranks, nobody else could.
+    said = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert said.get("said-0") == (results[3] if victims else None)
+    assert set(said.values()) <= {results[3]}, "with one voice, whoever else has time to"
 
 
 def is_ended_before_it_let_anyone_in(rank, num_ranks, store):

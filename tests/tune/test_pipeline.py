@@ -117,6 +117,27 @@ def test_candidates_switch_where_their_curves_cross():
     assert {row.algorithm for row in rows[1:-1]} == {TREE.algorithm, FAST.algorithm}
 
 
+@pytest.mark.parametrize(
+    ("default_s", "predicted_s", "limit_s"),
+    [(0.6, 0.1, 6.0), (0.6, 1.2, 12.0), (0.005, 0.001, 5.0)],
+    ids=[
+        "ten times the default",
+        "ten times what was predicted",
+        "never before 5 % of the budget",
+    ],
+)
+def test_a_call_is_cut_off_by_what_the_default_takes_and_what_was_predicted(default_s, predicted_s, limit_s):
+    class Watched(FakeBench):
+        def check(self, candidate, message_bytes, *, limit_s):
+            limits_s.append(limit_s)
+            return super().check(candidate, message_bytes, limit_s=limit_s)
+
+    limits_s = []
+    bench = Watched(lambda *_: default_s, noise=0.0)
+    choose(bench, [FAST], budget_s=100.0, sizes=[1 << 20], predicted_s=lambda *_: predicted_s)
+    assert limits_s == [pytest.approx(limit_s, rel=1e-6)]
+
+
 def test_a_wrong_candidate_is_never_timed_and_is_named():
     bench = FakeBench(factors({FAST: 9.0, TREE: 2.0}), wrong=[FAST])
     choice = choose(bench, [FAST, TREE])

@@ -105,6 +105,18 @@ def test_a_plan_for_another_number_of_ranks_is_refused(tuned):
         run_world(3, compare_rank, payload)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_16_ranks_make_one_plan():
+    """As many as run on a machine of few cores: the largest world that is tuned here for real."""
+    payload = {"budget_s": 20.0, "sizes": [1024, 65536], "seed": 1}
+    (document, _), *others = run_world(16, tune_rank, payload, timeout_s=300)
+    assert others == [(None, [])] * 15
+    assert document["fingerprint"]["hard"]["world_size"] == 16
+    rows = document["groups"][0]["allreduce"]
+    assert (rows[0]["min_bytes"], rows[-1]["max_bytes"]) == (0, None)
+
+
 def test_a_budget_too_small_for_anything_gives_a_default_plan():
     results = run_world(2, tune_rank, {"budget_s": 0.2, "sizes": [1024, 1 << 22]})
     document = results[0][0]

@@ -13,13 +13,14 @@ from topotune import units
 from topotune.cli import completion
 from topotune.cli.app import FINDINGS, app
 from topotune.cli.options import Backend, Force, Interface, Json, NumLocalRanks, Output, Seed
-from topotune.cli.output import check_output, deliver, print_error
+from topotune.cli.output import check_output, deliver
 from topotune.cli.progress import progress
 from topotune.cli.ranks import (
     check_backend,
     find_launcher,
     force_interface,
     on_ranks,
+    say_loss,
     say_network,
 )
 from topotune.errors import UsageError
@@ -225,7 +226,7 @@ def measure_rank(payload: dict[str, Any]) -> Any:
     from topotune.links.session import measure_worker
 
     with _links_progress(payload, "measure") as show:
-        return measure_worker(payload, show, say_network, print_error)
+        return measure_worker(payload, show, say_network, say_loss)
 
 
 def check_rank(payload: dict[str, Any]) -> Any:
@@ -233,7 +234,7 @@ def check_rank(payload: dict[str, Any]) -> Any:
     from topotune.links.check_session import check_worker
 
     with _links_progress(payload, "check") as show:
-        return check_worker(payload, show, say_network, print_error)
+        return check_worker(payload, show, say_network, say_loss)
 
 
 @contextmanager

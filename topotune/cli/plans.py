@@ -34,7 +34,7 @@ from topotune.cli.options import (
     collectives_payload,
     step_payload,
 )
-from topotune.cli.output import check_output, deliver, print_error, width
+from topotune.cli.output import check_output, deliver, width
 from topotune.cli.progress import progress
 from topotune.cli.ranks import (
     check_backend,
@@ -42,10 +42,11 @@ from topotune.cli.ranks import (
     force_interface,
     on_launches,
     on_ranks,
+    say_loss,
     say_network,
     say_note,
 )
-from topotune.errors import RunError, UsageError
+from topotune.errors import RunError, TopotuneError, UsageError
 from topotune.launch.default_ranks import default_ranks
 
 if TYPE_CHECKING:
@@ -137,7 +138,8 @@ def tune(
 
         print(render(look(), width=width()), flush=True)
     with _resumable(output):
-        told = payload | {"shows_lines": not as_json}
+        resumes = None if output is None else _how_to_resume(output)
+        told = payload | {"shows_lines": not as_json, "resumes": resumes}
         if launches == 1:
             document = on_ranks(
                 tune_rank, told, launcher, nproc_per_node, default_ranks=default_ranks(backend)
@@ -163,7 +165,7 @@ def _tuned_in_launches(
     """The plan of several launches; {} in processes that do not speak."""
     from topotune.tune.launch_session import tune_payload, tuned_document
 
-    options = {name: value for name, value in payload.items() if name != "shows_lines"}
+    options = {name: value for name, value in payload.items() if name not in ("shows_lines", "resumes")}
 
     def given(number: int, so_far: list[Any]) -> dict[str, Any] | None:
         own = tune_payload(options, num_launches, number, so_far)
@@ -367,7 +369,7 @@ def tune_launch_rank(payload: dict[str, Any]) -> Any:
     from topotune.tune.launch_session import tune_launch
 
     with progress(payload, "tune") as show:
-        return tune_launch(payload, show, say_network, print_error, say_note)
+        return tune_launch(payload, show, say_network, say_loss, say_note)
 
 
 def compare_launch_rank(payload: dict[str, Any]) -> Any:
@@ -375,15 +377,21 @@ def compare_launch_rank(payload: dict[str, Any]) -> Any:
     from topotune.tune.launch_session import compare_launch
 
     with progress(payload, "compare") as show:
-        return compare_launch(payload, show, say_network, print_error)
+        return compare_launch(payload, show, say_network, say_loss)
 
 
 def tune_rank(payload: dict[str, Any]) -> Any:
     """`tune` on one rank; the plan's document on rank 0, which also shows the progress."""
     from topotune.tune.session import tune_worker
 
+    resumes = payload.pop("resumes")
+
+    def say(error: TopotuneError) -> None:
+        error.hint = resumes
+        say_loss(error)
+
     with progress(payload, "tune") as show:
-        return tune_worker(payload, show, say_network, print_error, say_note)
+        return tune_worker(payload, show, say_network, say, say_note)
 
 
 def compare_rank(payload: dict[str, Any]) -> Any:
@@ -391,4 +399,4 @@ def compare_rank(payload: dict[str, Any]) -> Any:
     from topotune.tune.session import compare_worker
 
     with progress(payload, "compare") as show:
-        return compare_worker(payload, say_network, print_error, show)
+        return compare_worker(payload, say_network, say_loss, show)

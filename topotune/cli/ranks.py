@@ -1,11 +1,13 @@
 """What verbs that run on ranks share: who started us, starting ranks, which network they use."""
 
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from topotune.cli.narration import say, told_to_ranks
-from topotune.errors import UsageError
+from topotune.cli.output import print_error
+from topotune.errors import TopotuneError, UsageError
 from topotune.launch.default_ranks import ON_PROCESSORS
 
 if TYPE_CHECKING:
@@ -20,6 +22,17 @@ def say_network(line: str) -> None:
 def say_note(line: str) -> None:
     """Say on stderr how the run went."""
     say(f"note: {line}")
+
+
+def say_loss(error: TopotuneError) -> None:
+    """Say which rank was lost, in a process that is about to be ended.
+
+    Of ranks that topotune started itself the process that started them says it.
+    """
+    from topotune.launch.local_rank import RUN_ID
+
+    if os.environ.get("TORCHELASTIC_RUN_ID") != RUN_ID:
+        print_error(error)
 
 
 def force_interface(names: str | None) -> None:

@@ -20,6 +20,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from topotune import errors
 
+RUN_ID = "topotune"
+"""TORCHELASTIC_RUN_ID of the ranks that topotune starts itself."""
+
 _PR_SET_PDEATHSIG = 1
 
 

@@ -231,7 +231,7 @@ def _environment(place: Place, index: int) -> dict[str, str]:
         "MASTER_ADDR": place.master_address,
         "MASTER_PORT": str(place.master_port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "TORCHELASTIC_RUN_ID": "topotune",
+        "TORCHELASTIC_RUN_ID": local_rank.RUN_ID,
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
         _TORCHELASTIC_SIGNALS: ",".join(number.name for number in SIGNALS),

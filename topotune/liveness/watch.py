@@ -66,8 +66,8 @@ class Watch:
         rank: own number.
         size: number of ranks.
         timeout: within which all ranks must have come.
-        say: gets the error of a loss, in another thread, when this process is about to be ended because its
-            main thread does not come out of a native call.
+        say: gets the error of a loss, in another thread, when this process is about to be ended: its main
+            thread does not come out of a native call, or its launcher ends it because of that loss.
 
     Raises:
         RunError: on leaving the block, in place of whatever failed, if a rank was lost.
@@ -287,6 +287,9 @@ class Watch:
                 self._listener.close()
                 self._lose(loss)
                 if terminated:
+                    if loss.how != "terminated":
+                        # All ranks may be of this node, and end as this one does: then nobody else says it.
+                        self._say(loss.error())
                     terminate()
                 self._hear_out()
                 return
