@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topotune.document_fields import (
-    POSITIVE_OR_NULL,
+    RATE_OR_NULL,
     TEXT,
     TEXT_OR_NULL,
     Field,
@@ -20,7 +20,7 @@ from topotune.errors import InputFileError
 FIELDS = {
     "text": TEXT,
     "text or null": TEXT_OR_NULL,
-    "above 0 or null": POSITIVE_OR_NULL,
+    "a rate or null": RATE_OR_NULL,
     "a word": one_of(("gpu", "cpu")),
     "3 to 7 or null": integer_or_null(3, 7),
 }
@@ -60,7 +60,7 @@ def test_what_the_rule_refuses_never_passes_by_the_quick_check(field, raw):
 
 
 def test_members_are_taken_by_their_fields_and_only_where_they_are():
-    fields = {"id": TEXT, "speed": POSITIVE_OR_NULL, "twice": Field(lambda value: 2 * value.integer())}
+    fields = {"id": TEXT, "speed": RATE_OR_NULL, "twice": Field(lambda value: 2 * value.integer())}
     assert members_of(of({"id": "a", "twice": 4}), fields, frozenset({"id"})) == {"id": "a", "twice": 8}
 
 
@@ -70,7 +70,7 @@ def test_members_are_taken_by_their_fields_and_only_where_they_are():
         ([], "v: is a list of 0, not an object"),
         ({"id": "a", "colour": "red"}, "v: has the unknown key 'colour'"),
         ({"speed": 1.0}, "v: lacks the key 'id'"),
-        ({"id": "a", "speed": 0}, "v.speed: is 0, not a number above 0"),
+        ({"id": "a", "speed": 0}, "v.speed: is 0, not a number of at least 1e-06"),
         ({"id": "a", "parts": {"width": 0}}, "v.parts.width: is 0"),
     ],
 )
@@ -78,7 +78,7 @@ def test_what_an_object_lacks_or_has_too_much_is_said_by_place(raw, said):
     parts = {"width": integer_or_null(1)}
     fields = {
         "id": TEXT,
-        "speed": POSITIVE_OR_NULL,
+        "speed": RATE_OR_NULL,
         "parts": Field(or_null(lambda value: members_of(value, parts, frozenset())).take),
     }
     with pytest.raises(InputFileError) as refused:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from topotune.documents import MAX_INTEGER, MAX_TEXT, Value
+from topotune.documents import MAX_INTEGER, MAX_RATE, MAX_TEXT, MIN_RATE, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +76,9 @@ def texts(max_items: int) -> Field:
 
 TEXT: Final = Field(Value.text, _is_text)
 TEXT_OR_NULL: Final = Field(lambda value: value.optional(Value.text), _is_text_or_null)
-POSITIVE_OR_NULL: Final = Field(
-    lambda value: value.optional(lambda known: known.number(above=True)),
-    # An infinite number is refused when the text is parsed.
-    lambda raw: raw is None or (type(raw) in (int, float) and raw > 0),
+RATE_OR_NULL: Final = Field(
+    lambda value: value.optional(lambda known: known.number(MIN_RATE, MAX_RATE)),
+    lambda raw: raw is None or (type(raw) in (int, float) and MIN_RATE <= raw <= MAX_RATE),
 )
 
 

@@ -61,7 +61,17 @@ def put(*keys_and_value):
         ),
         (put("vertices", 0, "kind", "tpu"), "t.json: vertices[0].kind: is 'tpu', not one of gpu, cpu"),
         (put("vertices", 0, "kind", []), "t.json: vertices[0].kind: is a list of 0, not a text"),
-        (put("vertices", 3, "speed", -1), "t.json: vertices[3].speed: is -1, not a number above 0"),
+        (
+            put("vertices", 3, "speed", -1),
+            "t.json: vertices[3].speed: is -1, not a number of at least 1e-06 and",
+        ),
+        *(
+            (
+                put("links", 0, "bandwidth_bytes_per_s", rate),
+                f"bandwidth_bytes_per_s: is {rate}, not a number of at least 1e-06 and at most 1e+18",
+            )
+            for rate in (0, 1e-320, 1.7e308)
+        ),
         (
             put("vertices", 0, "pcie", {"width": 0}),
             "t.json: vertices[0].pcie.width: is 0, not a whole number",

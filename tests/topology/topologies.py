@@ -9,7 +9,7 @@ from topotune.topology import Link, PcieLink, Source, Topology, Vertex
 TEXT = st.text(
     st.characters(min_codepoint=32, max_codepoint=0x2FF, exclude_categories=["Cc", "Cs"]), max_size=12
 )
-FIGURE = st.floats(min_value=1e-9, max_value=1e15, allow_nan=False, allow_infinity=False)
+FIGURE = st.floats(min_value=1e-6, max_value=1e15, allow_nan=False, allow_infinity=False)
 SPEED = st.none() | st.sampled_from([2.5, 5.0, 8.0, 16.0, 32.0, 64.0])
 
 

@@ -22,7 +22,7 @@ from topotune.documents.reading import (
     read_bytes,
     read_bytes_from_start,
 )
-from topotune.documents.value import MAX_INTEGER, MAX_TEXT, Value
+from topotune.documents.value import MAX_INTEGER, MAX_RATE, MAX_TEXT, MIN_RATE, Value
 
 __all__ = [
     "KINDS",
@@ -30,7 +30,9 @@ __all__ = [
     "MAX_DOCUMENT_BYTES",
     "MAX_INTEGER",
     "MAX_MEASUREMENT_BYTES",
+    "MAX_RATE",
     "MAX_TEXT",
+    "MIN_RATE",
     "Migrations",
     "Value",
     "document_of",

@@ -12,6 +12,9 @@ from topotune.errors import InputFileError
 
 MAX_INTEGER: Final = 2**63 - 1
 MAX_TEXT: Final = 4096
+MIN_RATE: Final = 1e-6
+MAX_RATE: Final = 1e18
+"""Of a link, in bytes per second or another unit: beyond, times and their sums leave what numbers hold."""
 
 T = TypeVar("T")
 

@@ -10,7 +10,6 @@ from typing import Final, TypeVar
 from topotune.documents import Value
 
 MAX_SECONDS: Final = 1e6
-MAX_RATE: Final = 1e18
 MAX_WORDS: Final = 20_000
 MAX_WARNINGS: Final = 10_000
 MAX_CUT: Final = 2**18

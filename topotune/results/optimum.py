@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from topotune.bounds.optimum import SCHEMA, SCHEMA_VERSION, Optima, Optimum
-from topotune.documents import Value, document_of
-from topotune.results.fields import MAX_CUT, MAX_RATE, maybe, needed, seconds, warnings_of, words
+from topotune.documents import MAX_RATE, MIN_RATE, Value, document_of
+from topotune.results.fields import MAX_CUT, maybe, needed, seconds, warnings_of, words
 from topotune.units import MAX_MESSAGE_BYTES
 
 _MAX_SIZES: Final = 10_000
@@ -92,4 +92,4 @@ def _size(value: Value) -> LeastTime:
 
 
 def _rate(value: Value) -> float:
-    return float(value.number(0, MAX_RATE, above=True))
+    return float(value.number(MIN_RATE, MAX_RATE))

@@ -16,7 +16,7 @@ from dataclasses import fields
 from typing import Any, Final, get_args
 
 from topotune.document_fields import (
-    POSITIVE_OR_NULL,
+    RATE_OR_NULL,
     TEXT,
     TEXT_OR_NULL,
     Field,
@@ -26,7 +26,7 @@ from topotune.document_fields import (
     or_null,
     texts,
 )
-from topotune.documents import MAX_MEASUREMENT_BYTES, Value, document_of, parse_json
+from topotune.documents import MAX_MEASUREMENT_BYTES, MAX_RATE, MIN_RATE, Value, document_of, parse_json
 from topotune.errors import InputFileError
 from topotune.topology.model import (
     SCHEMA,
@@ -226,7 +226,7 @@ def _fact(value: Value) -> str | int | float | bool | None:
 
 def _interval(value: Value) -> tuple[float, float]:
     low, high = value.items(2, min_items=2, what="ends")
-    return low.number(above=True), high.number(above=True)
+    return low.number(MIN_RATE, MAX_RATE), high.number(MIN_RATE, MAX_RATE)
 
 
 def _ports(value: Value) -> tuple[NvlinkPort, ...]:
@@ -247,7 +247,7 @@ _VERTEX_FIELDS: Final[Mapping[str, Field]] = {
     "index": _INDEX,
     "numa": _INDEX,
     "memory_bytes": integer_or_null(),
-    "speed": POSITIVE_OR_NULL,
+    "speed": RATE_OR_NULL,
     "pcie": or_null(_pcie),
     "mig": or_null(Value.boolean),
     "nvlink_ports": or_null(_ports),
@@ -260,7 +260,7 @@ _LINK_FIELDS: Final[Mapping[str, Field]] = {
     "dst": TEXT,
     "kind": one_of(_LINK_KINDS),
     "lanes": _LANES,
-    "bandwidth_bytes_per_s": POSITIVE_OR_NULL,
+    "bandwidth_bytes_per_s": RATE_OR_NULL,
     "bandwidth_ci_bytes_per_s": or_null(_interval),
     "latency_s": or_null(Value.number),
     "distance": _INDEX,
@@ -269,12 +269,12 @@ _LINK_FIELDS: Final[Mapping[str, Field]] = {
 }
 _LINK_REQUIRED = frozenset(("src", "dst", "kind"))
 _PCIE_FIELDS: Final[Mapping[str, Field]] = {
-    key: POSITIVE_OR_NULL if "speed" in key else _LANES for key in _PCIE_KEYS
+    key: RATE_OR_NULL if "speed" in key else _LANES for key in _PCIE_KEYS
 }
 _PORT_FIELDS: Final[Mapping[str, Field]] = {
     "link": Field(lambda value: value.integer(0, _MAX_INDEX)),
     "active": Field(Value.boolean),
-    "bandwidth_bytes_per_s": POSITIVE_OR_NULL,
+    "bandwidth_bytes_per_s": RATE_OR_NULL,
 }
 _PORT_REQUIRED = frozenset(("link", "active"))
 _PAIR_FIELDS: Final[Mapping[str, Field]] = {
