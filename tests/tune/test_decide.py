@@ -10,17 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topotune.plan.model import Bottleneck, Group, GroupShape
-from topotune.tune.confirm import (
-    confirm,
-    confirmation_points,
-    interpolated,
-    least_confirmation_s,
-    odd_between,
-    plan_confirmation,
-)
+from topotune.tune.confirm import confirm
 from topotune.tune.decide import DefaultTime, Limit, confirmed_spans, decide_rows
 from topotune.tune.finalists import Conditions, choose_finalists
 from topotune.tune.judge import Confirmation
+from topotune.tune.plan_rounds import interpolated, least_confirmation_s, plan_confirmation
+from topotune.tune.points import confirmation_points, odd_between
 from topotune.tune.sampling import Sampling
 from topotune.tune.search import Standing
 from topotune.tune.statistics import Comparison

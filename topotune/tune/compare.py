@@ -21,10 +21,11 @@ import numpy as np
 from topotune.errors import WrongResultError
 from topotune.plan.model import DEFAULT_ALGORITHM, Row
 from topotune.plan.nccl import NCCL
-from topotune.tune.confirm import ELEMENT_BYTES, confirm, odd_between
+from topotune.tune.confirm import confirm
 from topotune.tune.diagnosis import look_of_arms, sample_warnings
 from topotune.tune.judge import CONFIDENCE, PASSES, Confirmation, Point
 from topotune.tune.options import DEFAULT_SIZES, CompareOptions
+from topotune.tune.points import ELEMENT_BYTES, odd_between
 from topotune.tune.sampling import Sampling
 from topotune.tune.statistics import Comparison, corrected, minimum_rounds, screen_arms
 from topotune.tune.trial import DEFAULT, PLANNED, WRAPPED, Candidate

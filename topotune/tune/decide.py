@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from topotune.plan.model import Bottleneck, Evidence, Row
-from topotune.tune.confirm import ELEMENT_BYTES
 from topotune.tune.finalists import Conditions
 from topotune.tune.judge import Confirmation
+from topotune.tune.points import ELEMENT_BYTES
 from topotune.tune.trial import DEFAULT, Candidate
 
 _EXACT: Final = (1.0, 1.0)

@@ -25,9 +25,9 @@ from topotune.execute.nccl_communicator import NcclCommunicator
 from topotune.plan.nccl import NCCL
 from topotune.train.deadline import DEADLINES
 from topotune.train.process_group import ProcessGroupTopotune
-from topotune.tune.confirm import ELEMENT_BYTES
 from topotune.tune.nccl_log import parse_log, read_log
 from topotune.tune.nccl_settings import NcclPlace, NcclSetting, environment_of, not_as_set
+from topotune.tune.points import ELEMENT_BYTES
 from topotune.tune.timing import Station
 from topotune.tune.trial import DEFAULTS, Candidate, Condition
 

@@ -36,9 +36,10 @@ from topotune.plan import (
 )
 from topotune.plan.document import file_bytes
 from topotune.step.gradients import Gradients, gradients_to_document
-from topotune.tune.confirm import confirm, interpolated
+from topotune.tune.confirm import confirm
 from topotune.tune.judge import CONFIDENCE, PASSES, Confirmation, Point
 from topotune.tune.options import TuneOptions, collectives_of
+from topotune.tune.plan_rounds import interpolated
 from topotune.tune.sampling import Sampling
 from topotune.tune.statistics import corrected, minimum_rounds
 from topotune.tune.trial import DEFAULT, Candidate

@@ -25,8 +25,9 @@ from typing import Self
 
 import numpy as np
 
-from topotune.tune.confirm import OVERHEAD, RENEWAL_S, Taken, fewest_rounds
+from topotune.tune.confirm import Taken
 from topotune.tune.judge import PASSES, Point, PointSamples, judge
+from topotune.tune.plan_rounds import OVERHEAD, RENEWAL_S, fewest_rounds
 from topotune.tune.statistics import Block, Samples, clopper_pearson
 from topotune.tune.trial import TWIN
 

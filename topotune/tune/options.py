@@ -9,8 +9,8 @@ from topotune.errors import UsageError
 from topotune.plan.model import COLLECTIVES, Collective
 from topotune.step.gradients import MAX_BACKWARD_S, Gradients, load_gradients
 from topotune.step.models import resnet50, typical_transformer
-from topotune.tune.confirm import ELEMENT_BYTES
 from topotune.tune.mesh import check_syntax
+from topotune.tune.points import ELEMENT_BYTES
 from topotune.units import MAX_SECONDS, MIB, parse_sizes
 
 DEFAULT_BUDGET_S: Final = 60.0

@@ -22,16 +22,7 @@ import numpy as np
 
 from topotune.plan.lookup import find_row
 from topotune.plan.model import Certificate, Row
-from topotune.tune.confirm import (
-    count_comparisons,
-    fewest_rounds,
-    interpolated,
-    least_confirmation_s,
-    plan_confirmation,
-    planned_s,
-    samples_of,
-    take_samples,
-)
+from topotune.tune.confirm import samples_of, take_samples
 from topotune.tune.consistency import Timed, violations
 from topotune.tune.decide import DefaultTime, Limit, decide_rows
 from topotune.tune.diagnosis import sample_warnings
@@ -46,6 +37,14 @@ from topotune.tune.inherit import losses_beyond, with_inherited
 from topotune.tune.judge import CONFIDENCE, PASSES, Confirmation, Point, judge
 from topotune.tune.null_trials import NullPlan, NullTrials
 from topotune.tune.options import TuneOptions
+from topotune.tune.plan_rounds import (
+    count_comparisons,
+    fewest_rounds,
+    interpolated,
+    least_confirmation_s,
+    plan_confirmation,
+    planned_s,
+)
 from topotune.tune.progress import BestSoFar, Measuring, OnProgress, Phase, share_of_budget
 from topotune.tune.regret import size_weights
 from topotune.tune.sampling import Sampling

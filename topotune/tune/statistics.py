@@ -20,7 +20,7 @@ connections made look fast has blocks that disagree.
 
 Nothing is trimmed. The number of rounds is fixed before they are run, so no peeking has to be paid for; many
 rows are paid for by Bonferroni, which keeps the intervals simultaneous, or where only decisions are wanted by
-Holm's steps (`topotune.tune.confirm`). Outliers, autocorrelation and two modes are told, not removed.
+Holm's steps (`topotune.tune.judge`). Outliers, autocorrelation and two modes are told, not removed.
 """
 
 import math

@@ -28,12 +28,12 @@ from topotune.schedule.candidates import candidates
 from topotune.schedule.part_candidates import part_candidates
 from topotune.simulate.parts import predict_parts
 from topotune.tune.arrangement import Arrangement
-from topotune.tune.confirm import ELEMENT_BYTES
 from topotune.tune.decide import Limit
 from topotune.tune.journal import CHOSEN, TABLES, Journal, TableJournal
 from topotune.tune.mesh import GroupSet
 from topotune.tune.options import TuneOptions
 from topotune.tune.pipeline import Choice, choose_rows
+from topotune.tune.points import ELEMENT_BYTES
 from topotune.tune.progress import OnProgress
 from topotune.tune.resume import Past, check_same_tables
 from topotune.tune.sampling import Sampling

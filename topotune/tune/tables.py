@@ -33,10 +33,10 @@ from topotune.train import ProcessGroupTopotune
 from topotune.train.agreement import shape_of
 from topotune.tune.calls import Calls
 from topotune.tune.compare import compare_plan, row_to_json
-from topotune.tune.confirm import ELEMENT_BYTES
 from topotune.tune.journal import TableName
 from topotune.tune.mesh import GroupSet, read_groups
 from topotune.tune.options import CompareOptions
+from topotune.tune.points import ELEMENT_BYTES
 from topotune.tune.sampling import Sampling
 from topotune.tune.timing import Station, TorchBench
 from topotune.tune.trial import DEFAULTS, PLANNED, Candidate, Condition

@@ -45,7 +45,7 @@ from topotune.plan.nccl import NCCL
 from topotune.schedule.model import Params
 from topotune.train.process_group import ProcessGroupTopotune
 from topotune.tune.calls import Calls
-from topotune.tune.confirm import ELEMENT_BYTES
+from topotune.tune.points import ELEMENT_BYTES
 from topotune.tune.trial import (
     DEFAULT,
     DEFAULTS,

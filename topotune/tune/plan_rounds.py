@@ -1,0 +1,224 @@
+"""How many rounds each point of confirmation gets: what it needs, what it costs, what it matters.
+
+The number of comparisons is known before the first sample, and so is the number of rounds of each, from the
+spread seen in the search; nothing is looked at before its end.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Final
+
+import numpy as np
+
+from topotune.tune.judge import CONFIDENCE, PASSES, Point
+from topotune.tune.points import before_default, confirmation_points
+from topotune.tune.search import Standing, ratio_of
+from topotune.tune.statistics import corrected, minimum_rounds, rounds_needed
+from topotune.tune.trial import DEFAULT, Candidate
+
+OVERHEAD: Final = 1.45
+"""Wall time of a round over the sum of its calls: spacing of the starts, agreement of the ranks."""
+
+_MOST_ROUNDS: Final = 100
+"""Of one point: beyond, an interval shrinks too little to matter."""
+
+_LEAST_NEED: Final = 24
+"""Rounds that a point is thought to need at least: gain and spread were seen in a few rounds only."""
+
+_LARGEST_SHARE: Final = 2 / 3
+"""Of the time for confirmation: what one size among several may take at the cost of the others' rounds."""
+
+RENEWAL_S: Final = 0.05
+"""What new connections are thought to take; more where there are many ranks, which is then seen."""
+
+
+def plan_confirmation(
+    finalists: Mapping[int, Candidate],
+    standings: Mapping[int, Sequence[Standing]],
+    default_s: Mapping[int, float],
+    *,
+    min_gain: float,
+    budget_s: float,
+    weights: Mapping[int, float] | None = None,
+) -> tuple[list[Point], dict[int, Candidate]]:
+    """Points with their numbers of rounds, so that all fit the budget.
+
+    Each point needs the more rounds the smaller its gain is against its spread, and costs the more the longer
+    its calls are. Time is shared so that the sum of needs per round is least, weighted with what sizes
+    matter: rounds in proportion to the root of weight and need over cost, between the fewest with which an
+    interval can be bounded and 100. If not all get what they need, single sizes reach less far towards the
+    default; but a largest size that weighs more than others keeps points for a row of its own. If the fewest
+    do not fit, or one size would take more than two thirds of the time that others need, rows are ended at
+    the largest sizes that the default follows, and then sizes are given up (they keep the default), the one
+    with the most time per gain first.
+
+    Args:
+        finalists: of each searched size.
+        standings: of each searched size.
+        default_s: what the default takes there, seconds.
+        min_gain: the margin.
+        budget_s: for all of it.
+        weights: of each searched size, its share of the job's communication; None: all weigh the same.
+
+    Returns:
+        the points, and the finalists that are left.
+    """
+    kept, short, close = dict(finalists), frozenset[int](), False
+    weights = weights or dict.fromkeys(finalists, 1.0)
+    last_apart = bool(weights) and weights[max(weights)] > fmean(weights.values())
+
+    budget_s -= PASSES * RENEWAL_S
+
+    def planned(finalists: Mapping[int, Candidate]) -> list[Point]:
+        points = confirmation_points(finalists, short=short, close=close, last_apart=last_apart)
+        points = _with_rounds(points, finalists, standings, default_s, min_gain)
+        return [_weighted(point, finalists, weights) for point in points]
+
+    while departing := [size for size, one in kept.items() if one != DEFAULT]:
+        points = planned(kept)
+        if not close and _needed_s(points) > budget_s:
+            close = True
+            points = planned(kept)
+        fewest = fewest_rounds(count_comparisons(points))
+        costliest = max(
+            departing,
+            key=lambda size: (
+                default_s[size] / math.log(ratio_of(standings[size], finalists[size])) / weights[size]
+            ),
+        )
+        without = {**kept, costliest: DEFAULT}
+        others = planned(without)
+        least_s = _least_s(points, fewest)
+        own_s = least_s - _least_s(others, fewest)
+        most_s = max(_LARGEST_SHARE * budget_s, budget_s - _needed_s(others))
+        if least_s <= budget_s and own_s <= most_s:
+            return _shared_out(points, fewest, budget_s - sum(point.warmup_s for point in points)), kept
+        last = max((size for size in before_default(kept) if size not in short), default=None)
+        if last is None:
+            kept = without
+        else:
+            short |= {last}
+    return [], kept
+
+
+def least_confirmation_s(
+    finalists: Mapping[int, Candidate],
+    standings: Mapping[int, Sequence[Standing]],
+    default_s: Mapping[int, float],
+    *,
+    min_gain: float,
+) -> float:
+    """Wall time of confirming all finalists with the fewest rounds that can bound an interval."""
+    points = confirmation_points(finalists, short=frozenset(finalists), close=True)
+    points = _with_rounds(points, finalists, standings, default_s, min_gain)
+    return PASSES * RENEWAL_S + _least_s(points, fewest_rounds(count_comparisons(points)))
+
+
+def planned_s(points: Sequence[Point]) -> float:
+    """Wall time of confirmation as it is planned; 0 where nothing is."""
+    if not points:
+        return 0.0
+    return PASSES * RENEWAL_S + _needed_s(points)
+
+
+def _needed_s(points: Sequence[Point]) -> float:
+    return sum(point.num_rounds * point.round_s + point.warmup_s for point in points)
+
+
+def _least_s(points: Sequence[Point], fewest: int) -> float:
+    return sum(fewest * point.round_s + point.warmup_s for point in points)
+
+
+def fewest_rounds(num_comparisons: int) -> int:
+    """Rounds with which an interval can be bounded where it is corrected for so many comparisons."""
+    return minimum_rounds(corrected(CONFIDENCE, num_comparisons)) + 2
+
+
+def count_comparisons(points: Sequence[Point]) -> int:
+    """Comparisons that these points make."""
+    return sum(len(point.candidates) for point in points)
+
+
+def _shared_out(points: Sequence[Point], fewest: int, budget_s: float) -> list[Point]:
+    """Points with as many rounds as the budget holds; ``num_rounds`` of those given is what each needs."""
+
+    def scaled(factor: float) -> list[Point]:
+        return [
+            replace(
+                point,
+                num_rounds=max(
+                    fewest,
+                    min(
+                        _MOST_ROUNDS, int(factor * math.sqrt(point.weight * point.num_rounds / point.round_s))
+                    ),
+                ),
+            )
+            for point in points
+        ]
+
+    low = 0.0
+    high = _MOST_ROUNDS * max((math.sqrt(point.round_s / point.weight) for point in points), default=0.0)
+    for _ in range(40):
+        middle = (low + high) / 2
+        fits = sum(point.num_rounds * point.round_s for point in scaled(middle)) <= budget_s
+        low, high = (middle, high) if fits else (low, middle)
+    return scaled(low)
+
+
+def _weighted(point: Point, finalists: Mapping[int, Candidate], weights: Mapping[int, float]) -> Point:
+    """The point with the weight of the most important row that hangs on it."""
+    nearest = [_nearest_with(candidate, finalists, point.message_bytes) for candidate in point.candidates]
+    return replace(point, weight=max(weights[size] for size in nearest))
+
+
+def _nearest_with(candidate: Candidate, finalists: Mapping[int, Candidate], message_bytes: int) -> int:
+    """The searched size nearest to this one of those whose finalist the candidate is."""
+    return min(
+        (size for size in finalists if finalists[size] == candidate),
+        key=lambda size: abs(math.log(size / message_bytes)),
+    )
+
+
+def _with_rounds(
+    points: Sequence[Point],
+    finalists: Mapping[int, Candidate],
+    standings: Mapping[int, Sequence[Standing]],
+    default_s: Mapping[int, float],
+    min_gain: float,
+) -> list[Point]:
+    """Points with the rounds that each needs to clear the margin."""
+    level = corrected(CONFIDENCE, count_comparisons(points))
+    planned = []
+    for point in points:
+        rounds, call_s = 0, 0.0
+        calls_s = interpolated(default_s, point.message_bytes)
+        for candidate in point.candidates:
+            # An odd size between two searched ones is expected to be no easier than the nearest of its
+            # candidate's.
+            near = _nearest_with(candidate, finalists, point.message_bytes)
+            standing = next(one for one in standings[near] if one.candidate == candidate)
+            # Half of the way to the interval's low end: the best of many looks better than it is.
+            expected = math.sqrt(standing.comparison.ratio * max(standing.comparison.low, 1.0))
+            log_gain = math.log(expected / (1 + min_gain))
+            needed = rounds_needed(log_gain, standing.log_spread, confidence=level, most=_MOST_ROUNDS)
+            rounds = max(rounds, needed, _LEAST_NEED)
+            calls_s += interpolated(default_s, point.message_bytes) / standing.comparison.ratio
+            call_s = max(call_s, interpolated(default_s, point.message_bytes))
+        planned.append(replace(point, num_rounds=rounds, round_s=OVERHEAD * calls_s, call_s=call_s))
+    return planned
+
+
+def interpolated(default_s: Mapping[int, float], message_bytes: int) -> float:
+    """The default's time at any size, from the measured sizes, linear in log-log.
+
+    Beyond the largest it is flat; below the smallest it falls with the root of the size, halfway between what
+    only bandwidth bounds and what only latency does.
+    """
+    sizes = sorted(default_s)
+    times = [math.log(default_s[size]) for size in sizes]
+    below = min(0.0, math.log(message_bytes / sizes[0]) / 2)
+    return math.exp(
+        below + float(np.interp(math.log(message_bytes), [math.log(size) for size in sizes], times))
+    )
