@@ -70,7 +70,7 @@ _RESERVE: Final = 1.2
 _LONGEST_CALL: Final = 0.01
 """A size whose default takes a larger share of the budget than this is not searched …"""
 
-_CALLS_OF_A_SIZE, _SHARE_OF_SIZES = 90, 0.75
+_CALLS_OF_A_SIZE, _SHARE_OF_SIZES = 120, 0.75
 """… nor one for which, with all smaller sizes, so many of the default's calls take more than this share: so
 long take a look at a few candidates, a backward beside the best, and its confirmation with the fewest rounds.
 What is only looked at cannot be chosen, and would cost the smaller sizes their time."""
