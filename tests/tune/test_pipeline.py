@@ -75,9 +75,9 @@ def test_a_planted_winner_is_found_and_confirmed_within_the_budget():
     assert choice.certificate.false_win_rate <= 0.05
 
 
-@pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.parametrize("seed", range(3))
 def test_every_size_gets_a_first_look_although_confirmation_needs_the_time(seed):
-    default_s = {4096: 0.019, 16384: 0.020, 65536: 0.021, 262144: 0.1}
+    default_s = {4096: 0.019, 16384: 0.020, 65536: 0.021, 262144: 0.03}
 
     def true_s(candidate, size):
         whole_s = np.interp(size, list(default_s), list(default_s.values()))
@@ -85,7 +85,7 @@ def test_every_size_gets_a_first_look_although_confirmation_needs_the_time(seed)
 
     bench = FakeBench(true_s, noise=0.3, seed=seed)
     variants = [Candidate.of("ring", {"channels": channels}) for channels in range(1, 9)]
-    choose(bench, variants, budget_s=20.0, sizes=tuple(default_s), seed=seed)
+    choose(bench, variants, budget_s=16.0, sizes=tuple(default_s), seed=seed)
     assert {size for _, size in bench.checks} >= set(default_s)
 
 
