@@ -363,6 +363,22 @@ def test_sizes_that_matter_more_to_the_job_get_more_of_the_rounds():
     assert rounds_at_the_first(dict.fromkeys(SIZES, 1.0)) == rounds_at_the_first(None)
 
 
+def test_only_a_largest_size_that_stands_for_larger_ones_gets_points_for_a_row_of_its_own():
+    finalists = dict.fromkeys(SIZES, FAST)
+    standings = {size: [standing(FAST, 2.0)] for size in SIZES}
+    default_s = dict.fromkeys(SIZES, 1e-3)
+    apart = odd_between(odd_between(*SIZES[-2:]), SIZES[-1])
+
+    def points(last_weight):
+        weights = {**dict.fromkeys(SIZES, 1.0), SIZES[-1]: last_weight}
+        planned, _ = plan_confirmation(
+            finalists, standings, default_s, min_gain=0.02, budget_s=1e3, weights=weights
+        )
+        return {point.message_bytes for point in planned}
+
+    assert points(3.0) - points(1.0) == {apart}
+
+
 def test_a_row_ends_at_its_largest_size_before_that_size_is_given_up():
     finalists = {K: FAST, 4 * K: TREE, 16 * K: DEFAULT}
     standings = {size: [standing(FAST, 2.0), standing(TREE, 2.0)] for size in finalists}

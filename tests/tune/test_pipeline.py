@@ -268,6 +268,15 @@ def test_missed_starts_are_dropped_counted_and_told():
     )
 
 
+def test_times_that_contradict_each_other_are_told_with_the_plan():
+    bench = FakeBench(lambda candidate, size: 0.02 if size == SIZES[1] else 0.005, noise=0.02)
+    choice = choose(bench, [])
+    assert any(
+        one.startswith("a larger message is faster") and "the default takes" in one and "at 4 KiB" in one
+        for one in choice.warnings
+    ), choice.warnings
+
+
 def test_no_candidates_give_a_default_table_with_evidence():
     rows = choose(FakeBench(factors({})), []).rows
     assert_tiles(rows)
