@@ -33,7 +33,7 @@ from topotune.tune.arrangement import Arrangement
 from topotune.tune.decide import Limit
 from topotune.tune.options import TuneOptions
 from topotune.tune.pipeline import choose_rows
-from topotune.tune.sampling import Sampling
+from topotune.tune.sampling import Sampling, num_warmups
 from topotune.tune.shortlist import PredictedTime, shortlist
 from topotune.tune.statistics import Samples
 from topotune.tune.timing import TorchBench
@@ -45,6 +45,7 @@ SIZES: Final = "16K,64K,256K,1M,4M,16M"
 MOST_CANDIDATES: Final = 12
 REPEATS: Final = 7
 SEEDS: Final = 20
+_CHECK_CALLS: Final = 2
 
 
 def main() -> None:
@@ -121,11 +122,13 @@ def table(
     sampling: Sampling, candidates: list[Candidate], predicted_s: PredictedTime, size: int, repeats: int
 ) -> dict[str, Any]:
     """Samples of one size, by candidate; without what is predicted to be hopeless there."""
+    began_s = sampling.now_s()
     exact = [one for one in shortlist(candidates, predicted_s, size) if sampling.check(one, size) is None]
     times_s = sampling.rounds("search", size, (DEFAULT, *exact), repeats, first_guess_s=0.05)
     print(f"{format_bytes(size)}: {len(exact)} candidates", flush=True)
     return {
         "message_bytes": size,
+        "took_s": sampling.now_s() - began_s,
         "arms": [
             {**one.to_json(), "predicted_s": predicted_s(one, size), "times_s": times_s[:, column].tolist()}
             for column, one in enumerate((DEFAULT, *exact))
@@ -144,9 +147,17 @@ class Recorded:
             size = one["message_bytes"]
             self.times_s[size] = {arm: np.array(found["times_s"]) for arm, found in arms.items()}
             self.predicted_s[size] = {arm: found["predicted_s"] for arm, found in arms.items()}
-        calls_s = sum(float(times.sum()) for arms in self.times_s.values() for times in arms.values())
-        self.exhaustive_s: float = document.get("took_s", calls_s)
-        self.stretch = self.exhaustive_s / calls_s
+        calls_s = {one["message_bytes"]: calls_of(one["arms"]) for one in document["sizes"]}
+        self.exhaustive_s: float = document.get("took_s", sum(calls_s.values()))
+        stretch = self.exhaustive_s / sum(calls_s.values())
+        took_s = {one["message_bytes"]: one.get("took_s") for one in document["sizes"]}
+        self.stretches = {
+            size: stretch if took_s[size] is None else took_s[size] / calls_s[size] for size in calls_s
+        }
+
+    def stretch(self, message_bytes: int) -> float:
+        """Wall time over that of the calls: of the size, or of all where that was not recorded."""
+        return self.stretches[self.near(message_bytes)]
 
     def near(self, message_bytes: int) -> int:
         return min(self.times_s, key=lambda size: abs(math.log(size / message_bytes)))
@@ -169,6 +180,17 @@ class Recorded:
         return between(by_size, message_bytes)
 
 
+def calls_of(arms: Sequence[Mapping[str, Any]]) -> float:
+    """Seconds of all calls that were made for the samples of one size: checks and warm-ups as well."""
+    calls_s = 0.0
+    for arm in arms:
+        is_default = arm["algorithm"] == DEFAULT.algorithm
+        median_s = float(np.median(arm["times_s"]))
+        untimed = num_warmups(median_s, again=not is_default) + (0 if is_default else _CHECK_CALLS)
+        calls_s += sum(arm["times_s"]) + untimed * median_s
+    return calls_s
+
+
 def between(time_s: dict[int, float], message_bytes: int) -> float:
     """Between sizes, linear in log-log; beyond them in proportion."""
     low, high = min(time_s), max(time_s)
@@ -182,7 +204,8 @@ def between(time_s: dict[int, float], message_bytes: int) -> float:
 class Replay:
     """A bench whose samples were recorded, and whose clock is theirs.
 
-    A call costs as much more than it takes as it did when all were recorded: starts are spaced, ranks agree.
+    A call, also of a check or a warm-up, costs as much more than it takes as it did when all were recorded:
+    starts are spaced, ranks agree.
     """
 
     def __init__(self, recorded: Recorded, seed: int) -> None:
@@ -197,18 +220,19 @@ class Replay:
         pass
 
     def check(self, candidate: Candidate, message_bytes: int, *, limit_s: float | None) -> Check:
-        taken_s = drawn(self.recorded.samples_s(candidate, message_bytes), 2, self.rng)
-        self.clock_s += self.recorded.stretch * float(taken_s.sum())
+        taken_s = drawn(self.recorded.samples_s(candidate, message_bytes), _CHECK_CALLS, self.rng)
+        self.clock_s += self.recorded.stretch(message_bytes) * float(taken_s.sum())
         return Check(problem=None, call_s=float(taken_s.min()))
 
     def run(self, block: Block) -> BlockTimes:
         shape = (len(block.orders), len(block.arms))
         times_s = np.empty(shape)
+        stretch = self.recorded.stretch(block.message_bytes)
         for column, arm in enumerate(block.arms):
             samples_s = self.recorded.samples_s(arm, block.message_bytes)
             times_s[:, column] = drawn(samples_s, len(block.orders), self.rng)
-            self.clock_s += self.recorded.stretch * block.warmups[column] * float(np.median(samples_s))
-        self.clock_s += self.recorded.stretch * float(times_s.sum())
+            self.clock_s += stretch * block.warmups[column] * float(np.median(samples_s))
+        self.clock_s += stretch * float(times_s.sum())
         return BlockTimes(times_s=times_s, num_missed=0, scheme="clock")
 
 

@@ -12,6 +12,11 @@ TREE = Candidate.of("double_binary_tree", {"pieces": 2})
 RECURSIVE = Candidate.of("recursive_doubling", {})
 
 
+def usual_stretch(_call_s):
+    """Wall time of rounds over that of their calls."""
+    return 1.45
+
+
 class FakeBench:
     """Times are ``true_s(candidate, bytes)`` with log-normal noise; ``miss_rate`` of starts are missed,
     but none behind a barrier.

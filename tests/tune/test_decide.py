@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from fake_bench import FAST, RECURSIVE, TREE, FakeBench
+from fake_bench import FAST, RECURSIVE, TREE, FakeBench, usual_stretch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -336,14 +336,23 @@ def test_confirmation_gives_up_costly_sizes_first_when_time_is_short():
     finalists = dict.fromkeys(SIZES, FAST)
     standings = {size: [standing(FAST, 2.0)] for size in SIZES}
     default_s = {size: size / 1e6 for size in SIZES}
-    whole, kept = plan_confirmation(finalists, standings, default_s, min_gain=0.02, budget_s=1e3)
-    assert kept == finalists
-    points, kept = plan_confirmation(finalists, standings, default_s, min_gain=0.02, budget_s=1.5)
-    assert [kept[size] for size in SIZES[-2:]] == [DEFAULT, DEFAULT]
-    assert kept[K] == FAST
-    assert 0 < sum(point.num_rounds * point.round_s for point in points) <= 1.5
-    assert plan_confirmation(finalists, standings, default_s, min_gain=0.02, budget_s=-1.0)[0] == []
-    assert len(whole) > len(points)
+    whole = plan_confirmation(
+        finalists, standings, default_s, min_gain=0.02, budget_s=1e3, stretch=usual_stretch
+    )
+    assert whole.kept == finalists
+    assert whole.several_looks
+    plan = plan_confirmation(
+        finalists, standings, default_s, min_gain=0.02, budget_s=1.5, stretch=usual_stretch
+    )
+    assert [plan.kept[size] for size in SIZES[-2:]] == [DEFAULT, DEFAULT]
+    assert plan.kept[K] == FAST
+    assert 0 < sum(point.num_rounds * point.round_s for point in plan.points) <= 1.5
+    assert not plan.several_looks, "what is too much for one look leaves no time for another"
+    nothing = plan_confirmation(
+        finalists, standings, default_s, min_gain=0.02, budget_s=-1.0, stretch=usual_stretch
+    )
+    assert (nothing.points, nothing.first_look_s) == ((), 0.0)
+    assert len(whole.points) > len(plan.points)
 
 
 def test_sizes_that_matter_more_to_the_job_get_more_of_the_rounds():
@@ -352,11 +361,17 @@ def test_sizes_that_matter_more_to_the_job_get_more_of_the_rounds():
     default_s = dict.fromkeys(SIZES, 0.01)
 
     def rounds_at_the_first(weights):
-        points, kept = plan_confirmation(
-            finalists, standings, default_s, min_gain=0.02, budget_s=12.0, weights=weights
+        plan = plan_confirmation(
+            finalists,
+            standings,
+            default_s,
+            min_gain=0.02,
+            budget_s=24.0,
+            stretch=usual_stretch,
+            weights=weights,
         )
-        assert kept == finalists
-        return points[0].num_rounds / sum(point.num_rounds for point in points)
+        assert plan.kept == finalists
+        return plan.points[0].num_rounds / sum(point.num_rounds for point in plan.points)
 
     heavier = {size: 4.0 if size == SIZES[0] else 1.0 for size in SIZES}
     assert rounds_at_the_first(heavier) > 1.5 * rounds_at_the_first(dict.fromkeys(SIZES, 1.0))
@@ -371,10 +386,16 @@ def test_only_a_largest_size_that_stands_for_larger_ones_gets_points_for_a_row_o
 
     def points(last_weight):
         weights = {**dict.fromkeys(SIZES, 1.0), SIZES[-1]: last_weight}
-        planned, _ = plan_confirmation(
-            finalists, standings, default_s, min_gain=0.02, budget_s=1e3, weights=weights
+        plan = plan_confirmation(
+            finalists,
+            standings,
+            default_s,
+            min_gain=0.02,
+            budget_s=1e3,
+            stretch=usual_stretch,
+            weights=weights,
         )
-        return {point.message_bytes for point in planned}
+        return {point.message_bytes for point in plan.points}
 
     assert points(3.0) - points(1.0) == {apart}
 
@@ -383,10 +404,15 @@ def test_a_row_ends_at_its_largest_size_before_that_size_is_given_up():
     finalists = {K: FAST, 4 * K: TREE, 16 * K: DEFAULT}
     standings = {size: [standing(FAST, 2.0), standing(TREE, 2.0)] for size in finalists}
     default_s = {K: 1e-3, 4 * K: 4e-3, 16 * K: 1.0}
-    whole, _ = plan_confirmation(finalists, standings, default_s, min_gain=0.02, budget_s=100.0)
-    points, kept = plan_confirmation(finalists, standings, default_s, min_gain=0.02, budget_s=1.2)
-    assert kept == finalists
-    assert max(point.message_bytes for point in whole) > 4 * K
+    whole = plan_confirmation(
+        finalists, standings, default_s, min_gain=0.02, budget_s=100.0, stretch=usual_stretch
+    )
+    plan = plan_confirmation(
+        finalists, standings, default_s, min_gain=0.02, budget_s=1.2, stretch=usual_stretch
+    )
+    points = plan.points
+    assert plan.kept == finalists
+    assert max(point.message_bytes for point in whole.points) > 4 * K
     assert max(point.message_bytes for point in points) == 4 * K
     confirmations = [
         confirmed(candidate, point.message_bytes, searched=point.searched)
@@ -411,13 +437,15 @@ def test_what_training_does_to_a_candidate_can_rule_it_out(backward, busy_ratio,
 
 
 def test_a_machine_that_turns_slow_costs_every_point_some_rounds_and_none_all_of_them():
-    points, _ = plan_confirmation(
+    plan = plan_confirmation(
         dict.fromkeys(SIZES, FAST),
         {size: [standing(FAST, 2.0)] for size in SIZES},
         dict.fromkeys(SIZES, 1e-3),
         min_gain=0.02,
         budget_s=1.0,
+        stretch=usual_stretch,
     )
+    points = plan.points
     # Every call takes three times as long as it did in the search.
     bench = FakeBench(lambda candidate, size: 3e-3 if candidate == DEFAULT else 1.5e-3)
     sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
@@ -433,9 +461,15 @@ def test_what_checks_take_does_not_cut_points_below_the_rounds_that_bound_an_int
     default_s = {K: 0.05, 4 * K: 0.4, 16 * K: 0.8}
     finalists = dict.fromkeys(default_s, FAST)
     standings = {size: [standing(FAST, 2.0)] for size in default_s}
-    budget_s = 1.2 * least_confirmation_s(finalists, standings, default_s, min_gain=0.02)
-    points, kept = plan_confirmation(finalists, standings, default_s, min_gain=0.02, budget_s=budget_s)
-    assert kept == finalists
+    budget_s = 1.2 * least_confirmation_s(
+        finalists, standings, default_s, min_gain=0.02, stretch=usual_stretch
+    )
+    plan = plan_confirmation(
+        finalists, standings, default_s, min_gain=0.02, budget_s=budget_s, stretch=usual_stretch
+    )
+    assert plan.kept == finalists
+    assert not plan.several_looks
+    points = plan.points
     bench = FakeBench(lambda candidate, size: interpolated(default_s, size) / (1 + (candidate == FAST)))
     check = bench.check
 
@@ -453,12 +487,19 @@ def test_what_checks_take_does_not_cut_points_below_the_rounds_that_bound_an_int
 def test_one_long_size_does_not_starve_the_others():
     default_s = {K: 1e-3, 4 * K: 1e-3, 16 * K: 0.1}
     standings = {size: [standing(FAST, 2.0)] for size in default_s}
-    points, kept = plan_confirmation(
-        dict.fromkeys(default_s, FAST), standings, default_s, min_gain=0.02, budget_s=2.6
+    plan = plan_confirmation(
+        dict.fromkeys(default_s, FAST),
+        standings,
+        default_s,
+        min_gain=0.02,
+        budget_s=2.6,
+        stretch=usual_stretch,
     )
-    assert kept == {K: FAST, 4 * K: FAST, 16 * K: DEFAULT}
-    assert {point.num_rounds for point in points if point.message_bytes <= 4 * K} == {100}
+    assert plan.kept == {K: FAST, 4 * K: FAST, 16 * K: DEFAULT}
+    assert {point.num_rounds for point in plan.points if point.message_bytes <= 4 * K} == {100}
     # Alone, it gets all the time there is.
-    points, kept = plan_confirmation({16 * K: FAST}, standings, default_s, min_gain=0.02, budget_s=12.0)
-    assert kept == {16 * K: FAST}
-    assert all(point.num_rounds >= 9 for point in points)
+    plan = plan_confirmation(
+        {16 * K: FAST}, standings, default_s, min_gain=0.02, budget_s=12.0, stretch=usual_stretch
+    )
+    assert plan.kept == {16 * K: FAST}
+    assert all(point.num_rounds >= 9 for point in plan.points)

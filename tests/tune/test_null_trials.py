@@ -2,19 +2,16 @@
 
 import numpy as np
 import pytest
-from fake_bench import FAST, SLOW, TREE, FakeBench, default_time, factors
+from fake_bench import FAST, SLOW, TREE, FakeBench, default_time, factors, usual_stretch
 
-from topotune.errors import RunError
-from topotune.tune.confirm import take_samples
+from topotune.tune.confirm import Passes
 from topotune.tune.decide import Limit
-from topotune.tune.journal import Journal, read_journal
-from topotune.tune.judge import PASSES, Point
+from topotune.tune.judge import PASSES
 from topotune.tune.null_trials import NullPlan, deal
 from topotune.tune.options import TuneOptions
 from topotune.tune.pipeline import choose_rows
 from topotune.tune.sampling import Sampling
-from topotune.tune.trial import TWIN, BlockTimes
-from topotune.units import format_bytes
+from topotune.tune.trial import TWIN
 
 SIZES = (1024, 4096, 16384, 65536, 262144, 1 << 20, 1 << 22, 1 << 24)
 
@@ -56,14 +53,17 @@ def test_where_time_ended_before_the_last_pass_trials_are_as_long_as_ever():
 
 def run_trials(plan, bench):
     sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
-    taken = take_samples(plan.points, sampling, fewest=plan.fewest, deadline_s=1e9)
-    return plan.judged(taken, min_gain=0.02, seed=0)
+    passes = Passes(sampling, deadline_s=1e9)
+    passes.run(dict.fromkeys(passes.add(plan.points, fewest=plan.fewest), PASSES))
+    return plan.judged(passes.taken(), min_gain=0.02, seed=0)
 
 
 def test_connections_that_are_lucky_do_not_make_trials_win_together():
     # In every pass the other connections are a fifth faster.
     bench = FakeBench(lambda arm, size: default_time(size) / (1.2 if arm == TWIN else 1.0), noise=0.01)
-    plan = NullPlan.within(30.0, {size: default_time(size) for size in SIZES[:4]}, comparisons=4)
+    plan = NullPlan.within(
+        30.0, {size: default_time(size) for size in SIZES[:4]}, comparisons=4, stretch=usual_stretch
+    )
     nulls = run_trials(plan, bench)
     assert nulls.num_trials >= 48
     assert nulls.num_wins <= 0.1 * nulls.num_trials, "each wins where six coins fall alike, one in 64"
@@ -71,12 +71,15 @@ def test_connections_that_are_lucky_do_not_make_trials_win_together():
 
 def test_as_many_sizes_as_enough_trials_leave_time_for():
     default_s = {size: 1e-3 * (1 + size / 1e4) for size in SIZES}
-    short, long, none = (NullPlan.within(time_s, default_s, comparisons=9) for time_s in (4.0, 400.0, 0.1))
+    short, long, none = (
+        NullPlan.within(time_s, default_s, comparisons=9, stretch=usual_stretch)
+        for time_s in (4.0, 400.0, 0.1)
+    )
     assert [point.message_bytes for point in long.points] == list(SIZES)
     assert 0 < len(short.points) < len(SIZES)
     assert none.points == ()
     assert run_trials(none, FakeBench(factors({}))).rate is None
-    assert NullPlan.within(10.0, {}, comparisons=0).points == ()
+    assert NullPlan.within(10.0, {}, comparisons=0, stretch=usual_stretch).points == ()
 
 
 def busy_bench(**options):
@@ -109,69 +112,10 @@ def test_a_plan_of_the_default_budget_carries_a_rate(candidates, slowness):
     assert bench.renewals == PASSES - 1, "confirmation and null trials share their connections"
 
 
-class NoControls(FakeBench):
-    """At some sizes every start of the default's twin is missed, but for those of its first block."""
-
-    def __init__(self, *args, sizes_lost, **options):
-        super().__init__(*args, **options)
-        self.sizes_lost = sizes_lost
-        self.seen = set()
-
-    def run(self, block):
-        times = super().run(block)
-        if TWIN in block.arms and block.message_bytes in self.seen & set(self.sizes_lost):
-            lost = np.full_like(times.times_s, np.nan)
-            return BlockTimes(times_s=lost, num_missed=lost.size, scheme=block.scheme)
-        if TWIN in block.arms:
-            self.seen.add(block.message_bytes)
-        return times
-
-
-@pytest.mark.parametrize("sizes_lost", [SIZES[:1], SIZES[:3]], ids=["one size", "all sizes"])
-def test_a_control_that_cannot_be_timed_is_missing_from_the_rate_and_ends_no_run(tmp_path, sizes_lost):
-    bench = NoControls(factors({FAST: 1.5}), sizes_lost=sizes_lost)
-    with Journal(tmp_path / "journal", {}) as journal:
-        choice = choose_rows(
-            Sampling(bench=bench, rng=np.random.default_rng(0), journal=journal),
-            TuneOptions(budget_s=30.0, sizes=SIZES[:3]),
-            [FAST],
-            predicted_s=lambda candidate, size: default_time(size),
-            limit=Limit(no_bound_reason="made up"),
-        )
-    assert FAST.algorithm in {row.algorithm for row in choice.rows}
-    assert (choice.certificate.num_null_trials > 0) == (len(sizes_lost) < 3)
-    assert (choice.certificate.false_win_rate is None) == (len(sizes_lost) == 3)
-    (warning,) = [one for one in choice.warnings if "null trials of" in one]
-    said = (
-        f"null trials of {', '.join(format_bytes(size) for size in sizes_lost)} were cut short (ranks missed "
-    )
-    assert warning.startswith(said)
-    assert said in choice.certificate.method
-    nulls = [one for one in read_journal(tmp_path / "journal").finished if one.trial["kind"] == "null"]
-    failed = [one for one in nulls if "problem" in one.outcome]
-    assert {one.trial["message_bytes"] for one in failed} == set(sizes_lost)
-    assert len(failed) == len(sizes_lost), "a size that was given up is not visited again"
-
-
-def test_a_candidate_whose_starts_are_missed_still_ends_the_run():
-    bench = FakeBench(factors({FAST: 1.5}))
-    run = bench.run
-
-    def never_on_time(block):
-        times = run(block)
-        return BlockTimes(
-            times_s=np.full_like(times.times_s, np.nan), num_missed=times.times_s.size, scheme=block.scheme
-        )
-
-    bench.run = never_on_time
-    point = Point(message_bytes=1024, candidates=(FAST,), searched=True, num_rounds=12, call_s=0.01)
-    sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
-    with pytest.raises(RunError, match="common starts of ring channels=2 at 1024 bytes"):
-        take_samples([point], sampling, fewest=[12], deadline_s=1e9)
-
-
 def test_the_default_hardly_ever_wins_against_itself():
-    plan = NullPlan.within(1e3, {size: default_time(size) for size in SIZES[:6]}, comparisons=6)
+    plan = NullPlan.within(
+        1e3, {size: default_time(size) for size in SIZES[:6]}, comparisons=6, stretch=usual_stretch
+    )
     luck = np.random.default_rng(5)
 
     class Luck(FakeBench):

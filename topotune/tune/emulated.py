@@ -10,7 +10,6 @@ more machines than there are.
 Parameters are never read or written, so that their memory is never there; gradients are, as in a job.
 """
 
-import statistics
 import time
 from collections.abc import Sequence
 from typing import Any, Final, Literal
@@ -24,8 +23,8 @@ Compute = Literal["matmul", "sleep"]
 _WIDTH: Final = 160
 """Of the matrices: 8 million operations, a few hundred µs of one core, in its own cache."""
 
-_CALIBRATION_S: Final = 0.3
-_SAMPLE_UNITS, _FEWEST_SAMPLES = 4, 12
+_CALIBRATION_S, _WARM_UP_S = 1.0, 0.3
+_FEWEST_UNITS: Final = 24
 _SLEEP_UNIT_S: Final = 1e-4
 _LATEST_S: Final = 2e-3
 """What is taken off at most: a rank that got no core has computed nothing meanwhile."""
@@ -64,14 +63,19 @@ class Pace:
         """What a unit takes now; all ranks ask at once, since they may share cores."""
         if self.compute == "sleep":
             return _SLEEP_UNIT_S
-        taken_s: list[float] = []
-        end_s = time.perf_counter() + _CALIBRATION_S
-        while time.perf_counter() < end_s or len(taken_s) < _FEWEST_SAMPLES:
-            start_s = time.perf_counter()
-            self.run(_SAMPLE_UNITS)
-            taken_s.append((time.perf_counter() - start_s) / _SAMPLE_UNITS)
-        # The later half: cores speed up. The median: a moment without a core says nothing of the work.
-        return statistics.median(taken_s[len(taken_s) // 2 :])
+        # All of the time counts: where ranks outnumber cores, a backward waits for its turns as well.
+        self._units_within(_WARM_UP_S)  # cores speed up
+        start_s = time.perf_counter()
+        num_units = self._units_within(_CALIBRATION_S, at_least=_FEWEST_UNITS)
+        return (time.perf_counter() - start_s) / num_units
+
+    def _units_within(self, time_s: float, at_least: int = 1) -> int:
+        """Units that were done in this time."""
+        num_units, end_s = 0, time.perf_counter() + time_s
+        while num_units < at_least or time.perf_counter() < end_s:
+            self.run(1)
+            num_units += 1
+        return num_units
 
 
 class EmulatedModel(torch.nn.Module):

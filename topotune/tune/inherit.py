@@ -119,6 +119,18 @@ def with_inherited(
     return (*before, last_row, inherited, replace(first, min_bytes=end), *others)
 
 
+def low_needed(last_bytes: int, asked_bytes: Iterable[int], *, min_gain: float) -> float:
+    """Low end of default / candidate at the last confirmed size with which all sizes asked for can inherit.
+
+    As far as the gain does not shrink; 0 where nothing larger was asked for.
+    """
+    beyond = [size for size in asked_bytes if last_bytes < size <= _MOST_REACH * last_bytes]
+    return max(
+        ((1 + min_gain) * max(1 + min_gain, 1 / _kept_in_reserve(last_bytes, size)) for size in beyond),
+        default=0.0,
+    )
+
+
 def losses_beyond(
     ranked: Sequence[Standing], last_bytes: int, asked_bytes: Iterable[int], *, predicted_s: PredictedTime
 ) -> dict[Candidate, float]:
@@ -209,8 +221,12 @@ def _expected_low(size: int, confirmed: Sequence[Confirmation], predicted_s: Pre
         slope, _ = linear_regression(sizes, [math.log(one.comparison.ratio) for one in fitted])
         error = max(_error(one) for one in fitted) / math.sqrt(len(sizes) * pvariance(sizes))
         kept = min(kept, math.pow(size / last.message_bytes, slope + error))
-    further = max(0.0, math.log2(size / (REACH * last.message_bytes)))
-    return last.comparison.low * kept * math.pow(_RESERVE_A_DOUBLING, further)
+    return last.comparison.low * kept * _kept_in_reserve(last.message_bytes, size)
+
+
+def _kept_in_reserve(last_bytes: int, size: int) -> float:
+    """Share of what is left of a gain that counts so far beyond the last confirmed size."""
+    return math.pow(_RESERVE_A_DOUBLING, max(0.0, math.log2(size / (REACH * last_bytes))))
 
 
 def _error(one: Confirmation) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from topotune.tune.sampling import num_warmups
-from topotune.tune.statistics import Block, Comparison, compare_blocks, corrected, luck_of_connections
+from topotune.tune.statistics import Block, Comparison, Luck, compare_blocks, corrected, luck_of_connections
 from topotune.tune.trial import DEFAULT, Candidate
 
 Correction = Literal["holm", "bonferroni"]
@@ -22,8 +22,8 @@ CONFIDENCE: Final = 0.95
 """Of all intervals together."""
 
 PASSES: Final = 6
-"""Points are visited this often, in an order drawn anew, so that a slow minute falls on all of them, and on
-new connections each time."""
+"""Points are visited this often before the first look at them, in an order drawn anew, so that a slow minute
+falls on all of them, and on new connections each time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,6 +39,8 @@ class Point:
         call_s: what a call of the slowest arm is expected to take.
         weight: what the size matters to the job, against others; rounds are shared out by it.
         baseline: what they are compared with: the default, on whichever connections.
+        aim: low end of an interval that more samples are worth, although it clears the margin: what larger
+            sizes need that inherit from this one.
     """
 
     message_bytes: int
@@ -49,11 +51,20 @@ class Point:
     call_s: float = 0.0
     weight: float = 1.0
     baseline: Candidate = DEFAULT
+    aim: float = 0.0
 
     @property
     def warmup_s(self) -> float:
-        """Wall time of warming up on new connections, in all passes but the first."""
-        return (PASSES - 1) * num_warmups(self.call_s, again=True) * self.round_s
+        """Wall time of warming up on new connections, in all of the first passes but one."""
+        return (PASSES - 1) * self._warmup_s
+
+    def passes_s(self, num_passes: int) -> float:
+        """Expected wall time of further passes, each on new connections."""
+        return num_passes * (self.num_rounds / PASSES * self.round_s + self._warmup_s)
+
+    @property
+    def _warmup_s(self) -> float:
+        return num_warmups(self.call_s, again=True) * self.round_s
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,11 +87,16 @@ class Confirmation:
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class PointSamples:
-    """What was timed of a candidate at a point, by pass (or by launch)."""
+    """What was timed of a candidate at a point, by pass (or by launch).
+
+    Attributes:
+        error_share: of the error rate, what this look may spend (`topotune.tune.looks`).
+    """
 
     point: Point
     candidate: Candidate
     blocks: tuple[Block, ...]
+    error_share: float = 1.0
 
 
 def judge(
@@ -90,6 +106,7 @@ def judge(
     min_gain: float,
     seed: int,
     correction: Correction = "holm",
+    luck: Luck | None = None,
 ) -> list[Confirmation]:
     """Which of the candidates clear the margin at their points; in the order given.
 
@@ -100,16 +117,14 @@ def judge(
         seed: of the bootstrap.
         correction: with ``holm`` the interval of what passed in a later step is corrected for the comparisons
             that were then left.
+        luck: of connections; None for that of these samples.
     """
-    luck = luck_of_connections(one.blocks for one in samples)
+    if luck is None:
+        luck = luck_of_connections(one.blocks for one in samples)
 
     def compared(one: PointSamples, left: int) -> Comparison:
-        return compare_blocks(
-            one.blocks,
-            luck=luck,
-            confidence=corrected(CONFIDENCE, left),
-            seed=seed,
-        )
+        confidence = corrected(confidence_of(one.error_share), left)
+        return compare_blocks(one.blocks, luck=luck, confidence=confidence, seed=seed)
 
     left = num_comparisons
     comparisons = [compared(one, left) for one in samples]
@@ -130,6 +145,11 @@ def judge(
         )
         for one, comparison, has_passed in zip(samples, comparisons, passed, strict=True)
     ]
+
+
+def confidence_of(error_share: float) -> float:
+    """Of all intervals together, in a look that may spend this share of the error rate."""
+    return 1.0 - (1.0 - CONFIDENCE) * error_share
 
 
 def clears(comparison: Comparison, min_gain: float) -> bool:

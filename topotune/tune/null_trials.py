@@ -27,7 +27,7 @@ import numpy as np
 
 from topotune.tune.confirm import Taken
 from topotune.tune.judge import PASSES, Point, PointSamples, judge
-from topotune.tune.plan_rounds import OVERHEAD, RENEWAL_S, fewest_rounds
+from topotune.tune.plan_rounds import RENEWAL_S, Stretch, fewest_rounds
 from topotune.tune.statistics import Block, Samples, clopper_pearson
 from topotune.tune.trial import TWIN
 
@@ -69,7 +69,9 @@ class NullPlan:
     comparisons: int
 
     @classmethod
-    def within(cls, time_s: float, default_s: Mapping[int, float], *, comparisons: int) -> Self:
+    def within(
+        cls, time_s: float, default_s: Mapping[int, float], *, comparisons: int, stretch: Stretch
+    ) -> Self:
         """As many trials as fit in time, at most 60, the same number at each size.
 
         The largest sizes are left out until 40 trials fit: many say more than large ones.
@@ -78,6 +80,7 @@ class NullPlan:
             time_s: wall time that the trials may take, beside what confirmation takes.
             default_s: of each size, what the default takes.
             comparisons: that confirmation corrects for; here the same correction is used.
+            stretch: of calls.
         """
         pass_rounds = -(-fewest_rounds(comparisons) // PASSES)
         points = [
@@ -86,7 +89,7 @@ class NullPlan:
                 candidates=(TWIN,),
                 searched=True,
                 num_rounds=PASSES * pass_rounds,
-                round_s=OVERHEAD * 2 * own_s,
+                round_s=stretch(own_s) * 2 * own_s,
                 call_s=own_s,
             )
             for size, own_s in sorted(default_s.items(), key=lambda item: item[1])

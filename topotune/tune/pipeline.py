@@ -22,7 +22,7 @@ import numpy as np
 
 from topotune.plan.lookup import find_row
 from topotune.plan.model import Certificate, Row
-from topotune.tune.confirm import samples_of, take_samples
+from topotune.tune.confirm import Passes, judge_in_looks, judge_once
 from topotune.tune.consistency import Timed, violations
 from topotune.tune.decide import DefaultTime, Limit, decide_rows
 from topotune.tune.diagnosis import sample_warnings
@@ -33,17 +33,15 @@ from topotune.tune.finalists import (
     conditions_recorded,
     measure_conditions,
 )
-from topotune.tune.inherit import losses_beyond, with_inherited
-from topotune.tune.judge import CONFIDENCE, PASSES, Confirmation, Point, judge
+from topotune.tune.inherit import losses_beyond, low_needed, with_inherited
+from topotune.tune.judge import CONFIDENCE, PASSES, Confirmation
 from topotune.tune.null_trials import NullPlan, NullTrials
 from topotune.tune.options import TuneOptions
 from topotune.tune.plan_rounds import (
-    count_comparisons,
-    fewest_rounds,
+    ConfirmationPlan,
     interpolated,
     least_confirmation_s,
     plan_confirmation,
-    planned_s,
 )
 from topotune.tune.progress import BestSoFar, Measuring, OnProgress, Phase, share_of_budget
 from topotune.tune.regret import size_weights
@@ -51,7 +49,7 @@ from topotune.tune.sampling import Sampling
 from topotune.tune.search import SizeSearch, Standing, ratio_of, search_sizes
 from topotune.tune.shortlist import PredictedTime, shortlist
 from topotune.tune.statistics import log_scatter, relative_spread
-from topotune.tune.trial import DEFAULT, Candidate, CandidateFailedError, MissedStartsError
+from topotune.tune.trial import DEFAULT, Candidate, CandidateFailedError
 from topotune.units import format_bytes, format_seconds
 
 _PILOT_ENDS, _SEARCH_ENDS, _CONDITIONS_END, _CONFIRM_ENDS, _NULL_ENDS = 0.20, 0.50, 0.66, 0.87, 0.97
@@ -213,20 +211,22 @@ def choose_rows(
         {"finalists": [{"message_bytes": size, **one.to_json()} for size, one in finalists.items()]},
     )
     default_s = {size: defaults[size].median_s for size in standings}
-    points, kept = plan_confirmation(
+    plan = plan_confirmation(
         finalists,
         standings,
         default_s,
         min_gain=options.min_gain,
         budget_s=run.ends_s(_CONFIRM_ENDS) - sampling.now_s(),
+        stretch=sampling.stretch,
         weights=run.weights,
+        aim=low_needed(max(standings, default=0), options.sizes, min_gain=options.min_gain),
     )
-    confirmations, nulls = _confirm(run, points, default_s)
+    confirmations, nulls = _confirm(run, plan, default_s)
     rows = decide_rows(
         confirmations,
         defaults,
         limit=limit,
-        tested_bytes=[point.message_bytes for point in points],
+        tested_bytes=[point.message_bytes for point in plan.points],
         conditions=conditions,
         predicted_s=predicted_s,
     )
@@ -244,7 +244,7 @@ def choose_rows(
             *(key for key, found in conditions.items() if found.problem is not None),
         },
     )
-    for size in sorted(size for size in finalists if finalists[size] != kept[size]):
+    for size in sorted(size for size in finalists if finalists[size] != plan.kept[size]):
         run.warnings.append(
             f"no time to confirm {finalists[size].label} at {format_bytes(size)}: "
             f"{_what_runs(rows, size)} there; a larger --budget gives it time"
@@ -273,7 +273,7 @@ def choose_rows(
     run.report("done")
     return Choice(
         rows=rows,
-        certificate=_certificate(run, count_comparisons(points), nulls),
+        certificate=_certificate(run, plan, nulls),
         warnings=tuple(run.warnings),
         confirmations=tuple(confirmations),
     )
@@ -444,7 +444,13 @@ def _reserve_s(
     default_s: Mapping[int, float],
 ) -> float:
     """What confirmation keeps of the time before its end, seconds."""
-    return _RESERVE * least_confirmation_s(finalists, standings, default_s, min_gain=run.options.min_gain)
+    return _RESERVE * least_confirmation_s(
+        finalists,
+        standings,
+        default_s,
+        min_gain=run.options.min_gain,
+        stretch=run.sampling.stretch,
+    )
 
 
 def _limits(
@@ -547,54 +553,61 @@ def _fit_for_training(
 
 
 def _confirm(
-    run: _Run, points: Sequence[Point], default_s: Mapping[int, float]
+    run: _Run, plan: ConfirmationPlan, default_s: Mapping[int, float]
 ) -> tuple[list[Confirmation], NullTrials]:
-    """Confirmation and null trials, in the same passes."""
-    comparisons = count_comparisons(points)
-    left_s = run.ends_s(_NULL_ENDS) - run.sampling.now_s()
-    controls = NullPlan.within(left_s - planned_s(points), default_s, comparisons=comparisons)
-    phase: Phase = "confirm" if points else "null trials"
+    """Confirmation and null trials, in the same passes; then further looks at what is open."""
+    now_s, first_s = run.sampling.now_s(), plan.first_look_s
+    again_s = (
+        min(first_s, max(0.0, run.ends_s(_CONFIRM_ENDS) - now_s - first_s)) if plan.several_looks else 0.0
+    )
+    controls = NullPlan.within(
+        run.ends_s(_NULL_ENDS) - now_s - first_s - again_s,
+        default_s,
+        comparisons=plan.num_comparisons,
+        stretch=run.sampling.stretch,
+    )
+    phase: Phase = "confirm" if plan.points else "null trials"
     run.report(phase)
-
-    missed: dict[int, str] = {}
-
-    def without_control(point: Point, error: MissedStartsError) -> None:
-        """A control that cannot be timed is missing from the rate; nothing that is chosen hangs on it."""
-        if point not in controls.points:
-            raise error
-        missed[point.message_bytes] = error.message
-
-    taken = take_samples(
-        (*points, *controls.points),
-        run.sampling,
-        fewest=[fewest_rounds(comparisons)] * len(points) + controls.fewest,
-        deadline_s=run.ends_s(_NULL_ENDS),
-        after_point=lambda: run.report(phase),
-        on_missed=without_control,
+    passes = Passes(run.sampling, deadline_s=run.ends_s(_NULL_ENDS), after_point=lambda: run.report(phase))
+    points = passes.add(plan.points, fewest=plan.fewest_rounds)
+    null_points = passes.add(controls.points, fewest=controls.fewest)
+    passes.run(dict.fromkeys((*points, *null_points), PASSES))
+    taken = passes.taken()
+    if plan.several_looks:
+        confirmations = judge_in_looks(
+            passes,
+            points,
+            num_comparisons=plan.num_comparisons,
+            fewest=plan.fewest_rounds,
+            min_gain=run.options.min_gain,
+            seed=run.options.seed,
+            until_s=run.ends_s(_NULL_ENDS),
+        )
+    else:
+        confirmations = judge_once(
+            passes,
+            points,
+            num_comparisons=plan.num_comparisons,
+            min_gain=run.options.min_gain,
+            seed=run.options.seed,
+        )
+    nulls = controls.judged(
+        [taken[index] for index in null_points], min_gain=run.options.min_gain, seed=run.options.seed
     )
-    if missed:
-        cut_short = f"null trials of {_listed(missed)} were cut short ({next(iter(missed.values()))})"
-        run.notes.append(cut_short)
-        run.warnings.append(f"{cut_short}: the false-win rate has fewer of these sizes, or none")
-    confirmations = judge(
-        samples_of(points, taken[: len(points)]),
-        num_comparisons=comparisons,
-        min_gain=run.options.min_gain,
-        seed=run.options.seed,
-    )
-    of_controls = taken[len(points) :]
-    return confirmations, controls.judged(of_controls, min_gain=run.options.min_gain, seed=run.options.seed)
+    return confirmations, nulls
 
 
-def _certificate(run: _Run, comparisons: int, nulls: NullTrials) -> Certificate:
+def _certificate(run: _Run, plan: ConfirmationPlan, nulls: NullTrials) -> Certificate:
+    looks = "looks after 6, 12, 24 … blocks that spend 1/2, 1/4, 1/8 … of the error rate"
     method = (
-        f"fresh paired samples in random order, in {PASSES} blocks on new connections each; ratio of "
-        "medians with the hull of a signed-rank interval, a percentile bootstrap and Student's t over "
-        "blocks; number of rounds fixed beforehand; null trials in the same blocks"
+        f"fresh paired samples in random order, in {PASSES} or more blocks on new connections each; ratio "
+        "of medians with the hull of a signed-rank interval, a percentile bootstrap and Student's t over "
+        f"blocks; {looks if plan.several_looks else 'one look, number of rounds fixed beforehand'}; "
+        "null trials in the first blocks, judged by one look that spends all of it"
     )
     return Certificate(
         method="; ".join((method, *run.notes)),
-        num_comparisons=comparisons,
+        num_comparisons=plan.num_comparisons,
         correction="holm",
         confidence=CONFIDENCE,
         min_gain=run.options.min_gain,

@@ -1,25 +1,27 @@
 """How many rounds each point of confirmation gets: what it needs, what it costs, what it matters.
 
-The number of comparisons is known before the first sample, and so is the number of rounds of each, from the
-spread seen in the search; nothing is looked at before its end.
+The number of comparisons is known before the first sample, and so is the number of rounds of each up to the
+first look at them, from the spread seen in the search. Where half of the time holds what is to be confirmed,
+the other half is left for points that the first look leaves open (`topotune.tune.looks`).
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Final
 
 import numpy as np
 
-from topotune.tune.judge import CONFIDENCE, PASSES, Point
+from topotune.tune.judge import PASSES, Point, confidence_of
+from topotune.tune.looks import NEAR, error_share
 from topotune.tune.points import before_default, confirmation_points
 from topotune.tune.search import Standing, ratio_of
 from topotune.tune.statistics import corrected, minimum_rounds, rounds_needed
 from topotune.tune.trial import DEFAULT, Candidate
 
-OVERHEAD: Final = 1.45
-"""Wall time of a round over the sum of its calls: spacing of the starts, agreement of the ranks."""
+Stretch = Callable[[float], float]
+"""Wall time of rounds over that of their calls, by how long a call takes (`Sampling.stretch`)."""
 
 _MOST_ROUNDS: Final = 100
 """Of one point: beyond, an interval shrinks too little to matter."""
@@ -34,6 +36,40 @@ RENEWAL_S: Final = 0.05
 """What new connections are thought to take; more where there are many ranks, which is then seen."""
 
 
+_OF_SEVERAL_LOOKS: Final = 0.5
+"""Share of the time that goes to the first of several looks."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConfirmationPlan:
+    """What is to be confirmed.
+
+    Attributes:
+        points: with their numbers of rounds up to the first look.
+        kept: the finalists that are left, by searched size.
+        several_looks: whether there is time to look more than once.
+    """
+
+    points: tuple[Point, ...]
+    kept: Mapping[int, Candidate]
+    several_looks: bool
+
+    @property
+    def num_comparisons(self) -> int:
+        """That are corrected for: those of the points, and with several looks what may be added."""
+        return _num_comparisons(self.points, several_looks=self.several_looks)
+
+    @property
+    def fewest_rounds(self) -> int:
+        """Of each point, with which the first look can bound an interval."""
+        return _fewest(self.points, several_looks=self.several_looks)
+
+    @property
+    def first_look_s(self) -> float:
+        """Wall time up to the first look, as it is planned; 0 where nothing is."""
+        return PASSES * RENEWAL_S + _needed_s(self.points) if self.points else 0.0
+
+
 def plan_confirmation(
     finalists: Mapping[int, Candidate],
     standings: Mapping[int, Sequence[Standing]],
@@ -41,8 +77,10 @@ def plan_confirmation(
     *,
     min_gain: float,
     budget_s: float,
+    stretch: Stretch,
     weights: Mapping[int, float] | None = None,
-) -> tuple[list[Point], dict[int, Candidate]]:
+    aim: float = 0.0,
+) -> ConfirmationPlan:
     """Points with their numbers of rounds, so that all fit the budget.
 
     Each point needs the more rounds the smaller its gain is against its spread, and costs the more the longer
@@ -60,20 +98,56 @@ def plan_confirmation(
         default_s: what the default takes there, seconds.
         min_gain: the margin.
         budget_s: for all of it.
+        stretch: of calls.
         weights: of each searched size, its share of the job's communication; None: all weigh the same.
-
-    Returns:
-        the points, and the finalists that are left.
+        aim: of the largest searched size (see `Point`).
     """
+
+    def planned(time_s: float, *, several_looks: bool) -> ConfirmationPlan:
+        points, kept = _planned(
+            finalists,
+            standings,
+            default_s,
+            min_gain=min_gain,
+            budget_s=time_s,
+            stretch=stretch,
+            weights=weights or dict.fromkeys(finalists, 1.0),
+            several_looks=several_looks,
+        )
+        largest = max(finalists, default=0)
+        return ConfirmationPlan(
+            points=tuple(
+                replace(point, aim=aim) if point.message_bytes == largest else point for point in points
+            ),
+            kept=kept,
+            several_looks=several_looks,
+        )
+
+    plan = planned(_OF_SEVERAL_LOOKS * budget_s, several_looks=True)
+    return plan if plan.kept == finalists else planned(budget_s, several_looks=False)
+
+
+def _planned(
+    finalists: Mapping[int, Candidate],
+    standings: Mapping[int, Sequence[Standing]],
+    default_s: Mapping[int, float],
+    *,
+    min_gain: float,
+    budget_s: float,
+    stretch: Stretch,
+    weights: Mapping[int, float],
+    several_looks: bool,
+) -> tuple[list[Point], dict[int, Candidate]]:
     kept, short, close = dict(finalists), frozenset[int](), False
-    weights = weights or dict.fromkeys(finalists, 1.0)
     last_apart = bool(weights) and weights[max(weights)] > fmean(weights.values())
 
     budget_s -= PASSES * RENEWAL_S
 
     def planned(finalists: Mapping[int, Candidate]) -> list[Point]:
         points = confirmation_points(finalists, short=short, close=close, last_apart=last_apart)
-        points = _with_rounds(points, finalists, standings, default_s, min_gain)
+        points = _with_rounds(
+            points, finalists, standings, default_s, min_gain, stretch, several_looks=several_looks
+        )
         return [_weighted(point, finalists, weights) for point in points]
 
     while departing := [size for size, one in kept.items() if one != DEFAULT]:
@@ -81,7 +155,7 @@ def plan_confirmation(
         if not close and _needed_s(points) > budget_s:
             close = True
             points = planned(kept)
-        fewest = fewest_rounds(count_comparisons(points))
+        fewest = _fewest(points, several_looks=several_looks)
         costliest = max(
             departing,
             key=lambda size: (
@@ -109,18 +183,12 @@ def least_confirmation_s(
     default_s: Mapping[int, float],
     *,
     min_gain: float,
+    stretch: Stretch,
 ) -> float:
     """Wall time of confirming all finalists with the fewest rounds that can bound an interval."""
     points = confirmation_points(finalists, short=frozenset(finalists), close=True)
-    points = _with_rounds(points, finalists, standings, default_s, min_gain)
+    points = _with_rounds(points, finalists, standings, default_s, min_gain, stretch, several_looks=False)
     return PASSES * RENEWAL_S + _least_s(points, fewest_rounds(count_comparisons(points)))
-
-
-def planned_s(points: Sequence[Point]) -> float:
-    """Wall time of confirmation as it is planned; 0 where nothing is."""
-    if not points:
-        return 0.0
-    return PASSES * RENEWAL_S + _needed_s(points)
 
 
 def _needed_s(points: Sequence[Point]) -> float:
@@ -131,9 +199,27 @@ def _least_s(points: Sequence[Point], fewest: int) -> float:
     return sum(fewest * point.round_s + point.warmup_s for point in points)
 
 
-def fewest_rounds(num_comparisons: int) -> int:
-    """Rounds with which an interval can be bounded where it is corrected for so many comparisons."""
-    return minimum_rounds(corrected(CONFIDENCE, num_comparisons)) + 2
+def fewest_rounds(num_comparisons: int, share: float = 1.0) -> int:
+    """Rounds with which an interval can be bounded where it is corrected for so many comparisons.
+
+    Args:
+        num_comparisons: to correct for.
+        share: of the error rate, what the look may spend.
+    """
+    return minimum_rounds(corrected(confidence_of(share), num_comparisons)) + 2
+
+
+def _first_share(several_looks: bool) -> float:
+    """Of the error rate, what the first look may spend."""
+    return error_share(0) if several_looks else 1.0
+
+
+def _num_comparisons(points: Sequence[Point], *, several_looks: bool) -> int:
+    return count_comparisons(points) + (NEAR if several_looks else 0)
+
+
+def _fewest(points: Sequence[Point], *, several_looks: bool) -> int:
+    return fewest_rounds(_num_comparisons(points, several_looks=several_looks), _first_share(several_looks))
 
 
 def count_comparisons(points: Sequence[Point]) -> int:
@@ -187,9 +273,13 @@ def _with_rounds(
     standings: Mapping[int, Sequence[Standing]],
     default_s: Mapping[int, float],
     min_gain: float,
+    stretch: Stretch,
+    *,
+    several_looks: bool,
 ) -> list[Point]:
     """Points with the rounds that each needs to clear the margin."""
-    level = corrected(CONFIDENCE, count_comparisons(points))
+    num_comparisons = _num_comparisons(points, several_looks=several_looks)
+    level = corrected(confidence_of(_first_share(several_looks)), num_comparisons)
     planned = []
     for point in points:
         rounds, call_s = 0, 0.0
@@ -206,7 +296,8 @@ def _with_rounds(
             rounds = max(rounds, needed, _LEAST_NEED)
             calls_s += interpolated(default_s, point.message_bytes) / standing.comparison.ratio
             call_s = max(call_s, interpolated(default_s, point.message_bytes))
-        planned.append(replace(point, num_rounds=rounds, round_s=OVERHEAD * calls_s, call_s=call_s))
+        round_s = calls_s * stretch(calls_s / (1 + len(point.candidates)))
+        planned.append(replace(point, num_rounds=rounds, round_s=round_s, call_s=call_s))
     return planned
 
 

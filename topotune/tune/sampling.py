@@ -55,6 +55,11 @@ BUSY_PATIENCE: Final = 5.0
 """Calls may take this many times their limit while main threads run Python: where they outnumber the cores,
 gloo's own allreduce of 4 KiB was seen to wait 2.2 s for one (4 ranks on 2 cores, 2026)."""
 
+_USUAL_STRETCH: Final = 1.45
+"""Wall time of rounds over that of their calls, before any was timed."""
+
+_ENOUGH_BLOCKS: Final = 15
+_INSTANT_S: Final = 1e-9
 _MARGIN: Final = 1.05
 _RECENT: Final = 24
 
@@ -93,6 +98,8 @@ class Sampling:
     _recent_s: dict[tuple[int, Candidate, Condition], list[float]] = field(
         default_factory=lambda: defaultdict(list)
     )
+    _stretches: list[tuple[float, float]] = field(default_factory=list)
+    """Of each block: log of a call's time, and wall time over its calls."""
     _starts: dict[int, tuple[int, int]] = field(default_factory=dict)
     _warm: set[tuple[int, Candidate, Condition]] = field(default_factory=set)
     _stale: set[tuple[int, Candidate, Condition]] = field(default_factory=set)
@@ -151,6 +158,17 @@ class Sampling:
         """What a call took in the check of the candidate at this size; NaN where that is not known."""
         check = self._checks.get((message_bytes, candidate))
         return math.nan if check is None else check.call_s
+
+    def stretch(self, call_s: float) -> float:
+        """Wall time of rounds over that of their calls, as it was for calls that took about so long.
+
+        Starts are spaced, ranks agree on each block: beside short calls that is more than the calls.
+        """
+        if not self._stretches:
+            return _USUAL_STRETCH
+        logs, stretches = np.array(self._stretches).T
+        nearest = np.argsort(np.abs(logs - math.log(max(_INSTANT_S, call_s))), kind="stable")[:_ENOUGH_BLOCKS]
+        return float(np.median(stretches[nearest]))
 
     def renew(self) -> None:
         """New connections for all arms: the rounds that follow are a block of their own.
@@ -216,6 +234,7 @@ class Sampling:
             )
             asked += len(block.orders)
             self.on_trial(purpose, message_bytes, arms)
+            began_s = self.now_s()
             times = self.bench.run(block)
             if times.broken is not None:
                 failed = arms[times.broken.arm]
@@ -223,7 +242,7 @@ class Sampling:
                 self._count(failed, message_bytes, times.broken.why)
                 raise CandidateFailedError(failed, times.broken.why)
             blocks.append(times)
-            self._learn(block, times)
+            self._learn(block, times, self.now_s() - began_s)
             if not all(self._recent_s[message_bytes, arm, condition] for arm in arms):
                 first_guess_s *= 2  # every start after some arm was missed: it takes far longer than guessed
             whole.extend(row for row in times.times_s if not np.isnan(row).any())
@@ -272,8 +291,15 @@ class Sampling:
             else "barrier",
         )
 
-    def _learn(self, block: Block, times: BlockTimes) -> None:
+    def _learn(self, block: Block, times: BlockTimes, took_s: float) -> None:
         kept = ~np.isnan(times.times_s)
+        if block.condition == "idle" and kept.any():
+            # A call that missed its start took its time all the same.
+            call_s = float(np.nanmean(times.times_s))
+            calls_s = call_s * (times.times_s.size + sum(block.warmups))
+            self._stretches.append(
+                (math.log(max(_INSTANT_S, call_s)), max(1.0, took_s / max(_INSTANT_S, calls_s)))
+            )
         self.taken += int(kept.sum())
         self.dropped += times.num_missed
         for index, arm in enumerate(block.arms):
