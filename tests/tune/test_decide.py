@@ -326,6 +326,46 @@ def test_finalists_switch_only_where_it_pays(ratios, expected):
     assert list(choose_finalists(standings, min_gain=0.02).values()) == expected
 
 
+def established(candidate, ratio):
+    return standing(candidate, ratio, low=ratio * 0.999, high=ratio * 1.001)
+
+
+@pytest.mark.parametrize(
+    ("tree_ahead_at", "is_established", "too_little", "enough"),
+    [
+        ((1,), True, 1.09, 1.12),
+        ((2,), True, 1.04, 1.06),
+        ((0,), True, 1.04, 1.06),
+        ((0, 1), True, 1.02, 1.03),
+        ((1,), False, 1.19, 1.25),
+        ((2,), False, 1.09, 1.12),
+    ],
+    ids=[
+        "at a size between two, 10 %",
+        "at the last size, 5 %",
+        "at the first size, 5 %",
+        "at the first two sizes, 5 % together",
+        "twice as much where it is not established, between two",
+        "twice as much where it is not established, at the last",
+    ],
+)
+def test_a_change_of_finalist_costs_five_percent(tree_ahead_at, is_established, too_little, enough):
+    def chosen(gain):
+        tree = {index: 1.5 * (gain if index in tree_ahead_at else 0.7) for index in range(3)}
+        arm = established if is_established else standing
+        standings = {SIZES[index]: [arm(FAST, 1.5), arm(TREE, ratio)] for index, ratio in tree.items()}
+        return list(choose_finalists(standings, min_gain=0.02).values())
+
+    assert chosen(too_little) == [FAST] * 3
+    assert chosen(enough) == [TREE if index in tree_ahead_at else FAST for index in range(3)]
+
+
+@pytest.mark.parametrize(("gain", "expected"), [(1.04, DEFAULT), (1.06, FAST)], ids=["4 %", "6 %"])
+def test_a_departure_from_the_default_at_one_end_costs_five_percent_too(gain, expected):
+    standings = {K: [established(FAST, 0.9)], 4 * K: [established(FAST, gain)]}
+    assert choose_finalists(standings, min_gain=0.02) == {K: DEFAULT, 4 * K: expected}
+
+
 def test_an_unfit_finalist_gives_way_to_the_next():
     standings = {K: [standing(FAST, 3.0), standing(TREE, 2.0)]}
     chosen = choose_finalists(standings, min_gain=0.02, unfit=frozenset({(K, FAST)}))

@@ -32,10 +32,10 @@ ROWS = (
 POINTS = [(size, FAST) for size in (1024, 1028, 4092)] + [(size, TREE) for size in (4096, 4100, 65532)]
 
 
-def launch(rng, gain_of, *, rounds=12, scatter=0.02):
+def launch(rng, gain_of, *, points=POINTS, rounds=12, scatter=0.02):
     """Samples of one launch as JSON; ``gain_of(size, candidate)`` is default / candidate in it."""
     found = []
-    for size, candidate in POINTS:
+    for size, candidate in points:
         other = np.exp(rng.normal(0, scatter, rounds))
         default = gain_of(size, candidate) * np.exp(rng.normal(0, scatter, rounds))
         point = Point(message_bytes=size, candidates=(candidate,), searched=size in (1024, 4096))
@@ -92,6 +92,42 @@ def test_what_is_taken_over_at_larger_sizes_has_to_clear_the_margin_twice_over_a
     settled_rows = settled(plan(rows), launches, min_gain=0.02, seed=0).groups[0].allreduce
     assert settled_rows[1].algorithm == FAST.algorithm
     assert settled_rows[2].algorithm == algorithm
+
+
+@pytest.mark.parametrize(
+    ("second", "gain", "algorithms"),
+    [
+        (TREE, 1.03, ("default", "default")),
+        (TREE, 1.06, ("ring", "double_binary_tree")),
+        (FAST, 1.03, ("ring",) * 2),
+    ],
+    ids=["each at one size by the margin once", "by the margin twice over", "one at two neighbouring sizes"],
+)
+def test_a_table_stays_smooth_over_all_launches(second, gain, algorithms):
+    rng = np.random.default_rng(5)
+    first, end = ROWS[1], ROWS[3]
+    own = replace(first.evidence, confirmed_bytes=(1024, 1028, 4096))
+    low = replace(first, evidence=own if second == FAST else first.evidence)
+    high = replace(ROWS[2], algorithm=second.algorithm, params=second.params)
+    points = points_of((low, high))
+    launches = [launch(rng, lambda *_: gain, points=points, scatter=0.002) for _ in range(3)]
+    result = settled(plan((ROWS[0], low, high, end)), launches, min_gain=0.02, seed=0)
+    assert tuple(row.algorithm for row in result.groups[0].allreduce[1:3]) == algorithms
+    told = [
+        one for one in result.warnings if "at no two neighbouring sizes, nor by the margin twice over" in one
+    ]
+    assert len(told) == algorithms.count("default")
+
+
+def test_rows_that_the_default_parts_do_not_support_each_other_over_launches():
+    rng = np.random.default_rng(6)
+    first, end = ROWS[1], ROWS[3]
+    low = replace(first, max_bytes=2048, evidence=replace(first.evidence, confirmed_bytes=(1024, 1028, 2044)))
+    gap = replace(ROWS[0], min_bytes=2048, max_bytes=4096)
+    high = replace(first, min_bytes=4096, max_bytes=65536, evidence=ROWS[2].evidence)
+    launches = [launch(rng, lambda *_: 1.03, points=points_of((low, high)), scatter=0.002) for _ in range(3)]
+    result = settled(plan((ROWS[0], low, gap, high, end)), launches, min_gain=0.02, seed=0)
+    assert {row.algorithm for row in result.groups[0].allreduce} == {"default"}
 
 
 def load_of(result):

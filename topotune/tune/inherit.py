@@ -25,7 +25,7 @@ from typing import Final
 
 from topotune.plan.model import Evidence, Row
 from topotune.tune.decide import Limit, held_against
-from topotune.tune.judge import Confirmation
+from topotune.tune.judge import Confirmation, margin_twice_over
 from topotune.tune.search import Standing
 from topotune.tune.shortlist import PredictedTime
 from topotune.tune.trial import DEFAULT, Candidate
@@ -88,7 +88,7 @@ def with_inherited(
         (size for size, one in unfit if one == candidate and size > last.message_bytes), default=math.inf
     )
     if (
-        last.comparison.low < (1 + min_gain) ** 2
+        last.comparison.low < margin_twice_over(min_gain)
         or _speaks_against(candidate, last.message_bytes, confirmations, standings)
         or not _is_known(last, predicted_s)
     ):

@@ -72,7 +72,7 @@ class Confirmation:
     """A candidate against the default on fresh samples, at one size.
 
     Attributes:
-        passed: the interval clears the margin.
+        passed: the interval clears the margin, and was not withdrawn since (`topotune.tune.smoothing`).
         searched: the size was one of the search.
         blocks: the samples, by pass.
     """
@@ -155,3 +155,12 @@ def confidence_of(error_share: float) -> float:
 def clears(comparison: Comparison, min_gain: float) -> bool:
     """The rule: only an interval that lies wholly above the margin departs from the default."""
     return comparison.low > 1 + min_gain and math.isfinite(comparison.high)
+
+
+def margin_twice_over(min_gain: float) -> float:
+    """Default / candidate that the low end of an interval must reach to clear the margin twice over.
+
+    Gains are ratios, and so the margin is taken off twice as a ratio: (1 + margin)². What is left of such a
+    gain after paying the margin once still clears it. (1 + 2 × margin is less by the margin's square.)
+    """
+    return (1 + min_gain) ** 2

@@ -4,7 +4,8 @@ Theory of operation. Launches of the same job differ by more than rounds of one 
 Carpen-Amarie 2014), and no number of rounds tells by how much. So each further launch measures the same
 points again, and the samples of a launch make one block: the interval is widened by what launches scatter,
 estimated over all points together (`topotune.tune.statistics`). A row of a plan that does not clear the
-margin over all launches goes back to the default.
+margin over all launches goes back to the default, and so does one that is left without the support that
+`topotune.tune.smoothing` asks for.
 
 Samples travel between processes as JSON: by size and candidate, the default's times and the other's.
 """
@@ -16,7 +17,8 @@ from typing import Any, Final
 import numpy as np
 
 from topotune.plan import Plan, Row
-from topotune.tune.judge import Confirmation, Point, PointSamples, judge
+from topotune.tune.judge import Confirmation, Point, PointSamples, judge, margin_twice_over
+from topotune.tune.smoothing import smoothed
 from topotune.tune.statistics import Block
 from topotune.tune.trial import DEFAULT, Candidate
 from topotune.units import format_bytes
@@ -92,10 +94,18 @@ def settled(
     wanted = points_of(rows)
     known = set(wanted)
     samples = [one for one in joined_samples(launches) if (one.point.message_bytes, one.candidate) in known]
-    found = {
-        (one.message_bytes, one.candidate): one
-        for one in judge(samples, num_comparisons=max(1, len(wanted)), min_gain=min_gain, seed=seed)
-    }
+    judged, lone = smoothed(
+        judge(samples, num_comparisons=max(1, len(wanted)), min_gain=min_gain, seed=seed),
+        # Where the default begins, something did not hold in the first launch.
+        tested_bytes=[
+            *(size for size, _ in wanted),
+            *(row.min_bytes for row in rows if row.algorithm == DEFAULT.algorithm),
+        ],
+        searched_bytes=_searched_bytes(rows, samples),
+        min_gain=min_gain,
+    )
+    found = {(one.message_bytes, one.candidate): one for one in judged}
+    alone = {(one.message_bytes, one.candidate) for each in lone for one in each.confirmed}
     warnings = []
     kept_rows = []
     for row in rows:
@@ -105,16 +115,19 @@ def settled(
             continue
         sizes = row.evidence.confirmed_bytes or (row.evidence.measured_bytes,)
         # What is taken over at larger sizes has to clear the margin twice over (`topotune.tune.inherit`).
-        least = (1 + min_gain) ** (2 if row.evidence.extrapolated else 1)
+        least = margin_twice_over(min_gain) if row.evidence.extrapolated else 1 + min_gain
         lost = [
             size
             for size in sizes
             if (one := found.get((size, candidate))) is None or not one.passed or one.comparison.low < least
         ]
         if lost:
+            where = f"not at {format_bytes(lost[0])}"
+            if (lost[0], candidate) in alone:
+                where = "at no two neighbouring sizes, nor by the margin twice over"
             warnings.append(
                 f"{candidate.label} from {format_bytes(row.min_bytes)} on won in the first launch, but over "
-                f"{len(launches)} launches not at {format_bytes(lost[0])}: the default stays there"
+                f"{len(launches)} launches {where}: the default stays there"
             )
             kept_rows.append(_as_default(row))
             continue
@@ -140,6 +153,12 @@ def settled(
         certificate=replace(plan.certificate, method=plan.certificate.method + _METHOD.format(len(launches))),
         warnings=(*plan.warnings, *warnings),
     )
+
+
+def _searched_bytes(rows: Sequence[Row], samples: Sequence[PointSamples]) -> set[int]:
+    """Sizes of the search: those that the rows were measured at, and those inside of their ranges."""
+    measured = {row.evidence.measured_bytes for row in rows if row.evidence is not None}
+    return measured | {one.point.message_bytes for one in samples if one.point.searched}
 
 
 def _as_default(row: Row) -> Row:

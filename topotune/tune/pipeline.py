@@ -48,6 +48,7 @@ from topotune.tune.regret import size_weights
 from topotune.tune.sampling import Sampling
 from topotune.tune.search import SizeSearch, Standing, ratio_of, search_sizes
 from topotune.tune.shortlist import PredictedTime, shortlist
+from topotune.tune.smoothing import smoothed
 from topotune.tune.statistics import log_scatter, relative_spread
 from topotune.tune.trial import DEFAULT, Candidate, CandidateFailedError
 from topotune.units import format_bytes, format_seconds
@@ -222,17 +223,21 @@ def choose_rows(
         aim=low_needed(max(standings, default=0), options.sizes, min_gain=options.min_gain),
     )
     confirmations, nulls = _confirm(run, plan, default_s)
+    tested_bytes = [point.message_bytes for point in plan.points]
+    held, lone = smoothed(
+        confirmations, tested_bytes=tested_bytes, searched_bytes=defaults, min_gain=options.min_gain
+    )
     rows = decide_rows(
-        confirmations,
+        held,
         defaults,
         limit=limit,
-        tested_bytes=[point.message_bytes for point in plan.points],
+        tested_bytes=tested_bytes,
         conditions=conditions,
         predicted_s=predicted_s,
     )
     rows = with_inherited(
         rows,
-        confirmations,
+        held,
         standings,
         predicted_s=predicted_s,
         min_gain=options.min_gain,
@@ -249,6 +254,11 @@ def choose_rows(
             f"no time to confirm {finalists[size].label} at {format_bytes(size)}: "
             f"{_what_runs(rows, size)} there; a larger --budget gives it time"
         )
+    run.warnings.extend(
+        f"{one.in_words(options.min_gain)}: {_what_runs(rows, one.shown.message_bytes)} there; sizes beside "
+        "it, or a larger --budget, may tell"
+        for one in lone
+    )
     for words, sizes in groupby(sorted(run.untimed), key=lambda size: _what_runs(rows, size)):
         run.warnings.append(
             f"no time to try candidates beside a backward at {_listed(sizes)}: {words} there; "

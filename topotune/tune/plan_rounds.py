@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from topotune.tune.judge import PASSES, Point, confidence_of
+from topotune.tune.judge import PASSES, Point, confidence_of, margin_twice_over
 from topotune.tune.looks import NEAR, error_share
-from topotune.tune.points import before_default, confirmation_points
+from topotune.tune.points import alone, before_default, confirmation_points
 from topotune.tune.search import Standing, ratio_of
 from topotune.tune.statistics import corrected, minimum_rounds, rounds_needed
 from topotune.tune.trial import DEFAULT, Candidate
@@ -100,8 +100,13 @@ def plan_confirmation(
         budget_s: for all of it.
         stretch: of calls.
         weights: of each searched size, its share of the job's communication; None: all weigh the same.
-        aim: of the largest searched size (see `Point`).
+        aim: of the largest searched size (see `Point`). Where a finalist stands alone it is at least what
+            lets it do so (`topotune.tune.smoothing`).
     """
+    aims = {max(finalists, default=0): aim}
+    if len(finalists) > 1:
+        for size in alone(finalists):
+            aims[size] = max(aims.get(size, 0.0), margin_twice_over(min_gain))
 
     def planned(time_s: float, *, several_looks: bool) -> ConfirmationPlan:
         points, kept = _planned(
@@ -114,11 +119,8 @@ def plan_confirmation(
             weights=weights or dict.fromkeys(finalists, 1.0),
             several_looks=several_looks,
         )
-        largest = max(finalists, default=0)
         return ConfirmationPlan(
-            points=tuple(
-                replace(point, aim=aim) if point.message_bytes == largest else point for point in points
-            ),
+            points=tuple(replace(point, aim=aims.get(point.message_bytes, 0.0)) for point in points),
             kept=kept,
             several_looks=several_looks,
         )
@@ -280,6 +282,9 @@ def _with_rounds(
     """Points with the rounds that each needs to clear the margin."""
     num_comparisons = _num_comparisons(points, several_looks=several_looks)
     level = corrected(confidence_of(_first_share(several_looks)), num_comparisons)
+    least = dict.fromkeys(finalists, 1 + min_gain)
+    if len(finalists) > 1:
+        least.update(dict.fromkeys(alone(finalists), margin_twice_over(min_gain)))
     planned = []
     for point in points:
         rounds, call_s = 0, 0.0
@@ -291,7 +296,7 @@ def _with_rounds(
             standing = next(one for one in standings[near] if one.candidate == candidate)
             # Half of the way to the interval's low end: the best of many looks better than it is.
             expected = math.sqrt(standing.comparison.ratio * max(standing.comparison.low, 1.0))
-            log_gain = math.log(expected / (1 + min_gain))
+            log_gain = math.log(expected / least[near])
             needed = rounds_needed(log_gain, standing.log_spread, confidence=level, most=_MOST_ROUNDS)
             rounds = max(rounds, needed, _LEAST_NEED)
             calls_s += interpolated(default_s, point.message_bytes) / standing.comparison.ratio

@@ -63,26 +63,26 @@ def confirmation_points(
         zip(pairwise(sizes), (odd_between(low, high) for low, high in pairwise(sizes)), strict=True)
     )
     ends_here = {size for size in before_default(finalists) if size in short and size > sizes[0]}
-    alone = {size for size in sizes if _is_alone(size, finalists)}
+    singles = alone(finalists)
 
     def reaches(size: int, other: int) -> bool:
         """Whether the row of a size goes up to its boundary towards this neighbour."""
         if size < other and size in ends_here:
             return False
-        return not (close and size in alone and finalists[other] == DEFAULT)
+        return not (close and size in singles and finalists[other] == DEFAULT)
 
     for (low, high), odd in between.items():
         for size, other in ((low, high), (high, low)):
             if reaches(size, other):
                 want(odd, finalists[size])
-    if last_apart and len(sizes) > 1 and sizes[-1] not in alone:
+    if last_apart and len(sizes) > 1 and sizes[-1] not in singles:
         want(_odd_towards(between[sizes[-2], sizes[-1]], sizes[-1]), finalists[sizes[-1]])
     if len(sizes) == 1:
         end = odd_between(sizes[0] // 4, sizes[0])
         want(end, finalists[sizes[0]])
         want(_odd_towards(end, sizes[0]), finalists[sizes[0]])
-        alone.clear()
-    for size in sorted(alone):
+        singles.clear()
+    for size in sorted(singles):
         index = sizes.index(size)
         reaches_up = index + 1 < len(sizes) and size not in ends_here
         neighbour = sizes[index + 1] if reaches_up else sizes[index - 1]
@@ -101,12 +101,18 @@ def _odd_towards(end: int | None, size: int) -> int | None:
     return None if end is None else odd_between(*sorted((end, size)))
 
 
-def _is_alone(size: int, finalists: Mapping[int, Candidate]) -> bool:
-    """Whether no neighbouring size has the same finalist."""
+def alone(finalists: Mapping[int, Candidate]) -> set[int]:
+    """Sizes with a finalist that no neighbouring size has."""
     sizes = sorted(finalists)
-    index = sizes.index(size)
-    neighbours = [*sizes[max(0, index - 1) : index], *sizes[index + 1 : index + 2]]
-    return all(finalists[other] != finalists[size] for other in neighbours)
+    return {
+        size
+        for index, size in enumerate(sizes)
+        if finalists[size] != DEFAULT
+        and all(
+            finalists[other] != finalists[size]
+            for other in (*sizes[max(0, index - 1) : index], *sizes[index + 1 : index + 2])
+        )
+    }
 
 
 def before_default(finalists: Mapping[int, Candidate]) -> list[int]:
