@@ -242,7 +242,25 @@ def test_ends_that_passed_without_an_odd_size_between_get_one():
     assert K < new.message_bytes < 2 * K + 4
     assert new.message_bytes // 4 % 2 == 1
     assert not new.searched
-    likely = replace(found[2, FAST], comparison=replace(FASTER, low=1.0))
-    assert points_near(points, found | {(2, FAST): likely}, min_gain=0.02) == [], (
-        "its neighbour is waited for"
-    )
+
+
+def test_a_size_alone_waits_for_a_neighbour_that_may_pass_soon():
+    points = {index: point(size, FAST) for index, size in enumerate((K, 2 * K + 4))}
+    points[0] = replace(points[0], searched=True)
+
+    def near(neighbour):
+        found = {
+            (index, FAST): Confirmation(
+                message_bytes=points[index].message_bytes,
+                candidate=FAST,
+                comparison=compared,
+                passed=compared.low > 1.02,
+                searched=index == 0,
+            )
+            for index, compared in enumerate((FASTER, neighbour))
+        }
+        return points_near(points, found, min_gain=0.02)
+
+    assert near(replace(FASTER, low=1.0)) == []
+    ((inside, end),) = near(SLOWER)
+    assert K < inside.message_bytes < end.message_bytes < 2 * K + 4

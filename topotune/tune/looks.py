@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from topotune.tune.judge import PASSES, Confirmation, Point
+from topotune.tune.judge import PASSES, Confirmation, Point, margin_twice_over
 from topotune.tune.points import ELEMENT_BYTES, odd_between
 from topotune.tune.trial import Candidate
 
@@ -93,14 +93,18 @@ def next_visits(
         time_s: wall time that there is.
     """
     visits = []
+    aims = _aims(points, found, min_gain)
     for index, point in points.items():
-        times = min(
-            (_more_samples(key, point, found, min_gain) for key in _keys(index, point)), default=math.inf
-        )
+        wanted = [
+            more_samples(found[key], aims[index] if found[key].passed else 1 + min_gain)
+            for key in ((index, candidate) for candidate in point.candidates)
+            if key in found and not (found[key].passed and found[key].comparison.low > aims[index])
+        ]
+        times = min(wanted, default=math.inf)
         if times <= _MOST_TIMES:
             cost_s = slowness * point.passes_s(passes_of(looks[index]))
             visits.append(Visit(indices=(index,), cost_s=cost_s, per_weight_s=cost_s * times / point.weight))
-    for new in points_near(points, found, min_gain=min_gain)[:num_near]:
+    for new in points_near(points, found, min_gain=min_gain):
         cost_s = slowness * sum(point.passes_s(PASSES) for point in new)
         visits.append(Visit(new=new, cost_s=cost_s, per_weight_s=cost_s / new[0].weight))
     chosen: list[Visit] = []
@@ -118,35 +122,66 @@ def points_near(
     """Points that would make rows of searched sizes whose neighbours are not likely to pass.
 
     A row needs two ends and an odd size between them. Of what passed around a searched size, without an odd
-    size between, the ends are taken, or the size itself and a new end halfway (in log-size) towards the
-    neighbour above it, or else below; and an odd size between them.
+    size between, the ends are taken, and only that is added; of a size alone, the size itself and a new end
+    halfway (in log-size) towards the neighbour above it, or else below, if that does not pass soon.
     """
     sizes = sorted({point.message_bytes for point in points.values()})
     made = []
-    for candidate in dict.fromkeys(candidate for _, candidate in found):
+    for candidate, run in _runs(points, found):
         own = {points[index].message_bytes: index for index, other in found if other == candidate}
-        runs: list[list[int]] = [[]]
-        for size in sizes:
-            if size in own and found[own[size], candidate].passed:
-                runs[-1].append(size)
-            elif runs[-1]:
-                runs.append([])
-        for run in runs:
-            searched = [size for size in run if points[own[size]].searched]
-            if not searched or any(_is_odd(size) for size in run[1:-1]):
-                continue
-            beside = [found[own[size], candidate] for size in _beside(sizes, run) if size in own]
-            if any(more_samples(one, 1 + min_gain) <= _UNLIKELY_TIMES for one in beside):
-                continue
-            if new := _row_of(run, sizes):
-                like = points[own[run[-1]]]
-                made.append(
-                    tuple(
-                        replace(like, message_bytes=size, candidates=(candidate,), searched=False, aim=0.0)
-                        for size in new
-                    )
+        if any(_is_odd(size) for size in run[1:-1]) or not any(points[own[size]].searched for size in run):
+            continue
+        beside = [found[own[size], candidate] for size in _beside(sizes, run) if size in own]
+        if len(run) == 1 and any(more_samples(one, 1 + min_gain) <= _UNLIKELY_TIMES for one in beside):
+            continue
+        like = points[own[run[-1]]]
+        if new := _row_of(run, sizes):
+            made.append(
+                tuple(
+                    replace(like, message_bytes=size, candidates=(candidate,), searched=False, aim=0.0)
+                    for size in new
                 )
+            )
     return made
+
+
+def _aims(
+    points: Mapping[int, Point], found: Mapping[Key, Confirmation], min_gain: float
+) -> dict[int, float]:
+    """What the interval of each point should clear: the margin, or more where a searched size is alone."""
+    aims = {index: max(1 + min_gain, point.aim) for index, point in points.items()}
+    if len({point.message_bytes for point in points.values() if point.searched}) > 1:
+        for candidate, run in _runs(points, found):
+            searched = [
+                index
+                for index, other in found
+                if other == candidate and points[index].searched and points[index].message_bytes in run
+            ]
+            if len(searched) == 1:
+                aims[searched[0]] = max(aims[searched[0]], margin_twice_over(min_gain))
+    return aims
+
+
+def _runs(
+    points: Mapping[int, Point], found: Mapping[Key, Confirmation]
+) -> list[tuple[Candidate, list[int]]]:
+    """Sizes that a candidate passed at one after another, ascending; of each candidate all such runs."""
+    sizes = sorted({point.message_bytes for point in points.values()})
+    runs: list[tuple[Candidate, list[int]]] = []
+    for candidate in dict.fromkeys(candidate for _, candidate in found):
+        passed = {
+            points[index].message_bytes
+            for index, other in found
+            if other == candidate and found[index, other].passed
+        }
+        goes_on = False
+        for size in sizes:
+            if size in passed and goes_on:
+                runs[-1][1].append(size)
+            elif size in passed:
+                runs.append((candidate, [size]))
+            goes_on = size in passed
+    return runs
 
 
 def _beside(sizes: Sequence[int], run: Sequence[int]) -> list[int]:
@@ -170,22 +205,6 @@ def _row_of(run: Sequence[int], sizes: Sequence[int]) -> list[int]:
 
 def _is_odd(message_bytes: int) -> bool:
     return message_bytes // ELEMENT_BYTES % 2 == 1
-
-
-def _keys(index: int, point: Point) -> list[Key]:
-    return [(index, candidate) for candidate in point.candidates]
-
-
-def _more_samples(key: Key, point: Point, found: Mapping[Key, Confirmation], min_gain: float) -> float:
-    one = found.get(key)
-    if one is None:
-        return math.inf
-    aim = max(1 + min_gain, point.aim)
-    return (
-        math.inf
-        if one.passed and one.comparison.low > aim
-        else more_samples(one, aim if one.passed else 1 + min_gain)
-    )
 
 
 def more_samples(one: Confirmation, aim: float) -> float:

@@ -1,8 +1,8 @@
 """How many rounds each point of confirmation gets: what it needs, what it costs, what it matters.
 
 The number of comparisons is known before the first sample, and so is the number of rounds of each up to the
-first look at them, from the spread seen in the search. Where half of the time holds what is to be confirmed,
-the other half is left for points that the first look leaves open (`topotune.tune.looks`).
+first look at them, from the spread seen in the search. Where part of the time holds what is to be confirmed,
+the rest is left for points that the first look leaves open (`topotune.tune.looks`).
 """
 
 import math
@@ -36,8 +36,8 @@ RENEWAL_S: Final = 0.05
 """What new connections are thought to take; more where there are many ranks, which is then seen."""
 
 
-_OF_SEVERAL_LOOKS: Final = 0.5
-"""Share of the time that goes to the first of several looks."""
+_OF_SEVERAL_LOOKS: Final = (0.5, 0.65, 0.8)
+"""Share of the time that goes to the first of several looks: the least that holds what one look would."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,8 +125,12 @@ def plan_confirmation(
             several_looks=several_looks,
         )
 
-    plan = planned(_OF_SEVERAL_LOOKS * budget_s, several_looks=True)
-    return plan if plan.kept == finalists else planned(budget_s, several_looks=False)
+    at_once = planned(budget_s, several_looks=False)
+    for share in _OF_SEVERAL_LOOKS:
+        plan = planned(share * budget_s, several_looks=True)
+        if plan.kept == at_once.kept:
+            return plan
+    return at_once
 
 
 def _planned(
