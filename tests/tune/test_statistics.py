@@ -264,3 +264,24 @@ def test_two_modes_are_told_from_one():
         assert two_modes(single) is None
     assert two_modes(np.array([1.0] * 4 + [2.0] * 4)) is None, "too few to tell"
     assert two_modes(np.array([1.0] * 10 + [1.001] * 10)) is None, "too close to matter"
+
+
+@pytest.mark.parametrize("num_blocks", [2, 6])
+def test_luck_of_a_single_row_is_found_however_few_its_blocks(num_blocks):
+    blocks = [(np.full(4, math.exp(0.1 * (number % 2))), np.ones(4)) for number in range(num_blocks)]
+    assert luck_of_connections([blocks]).variance == pytest.approx(0.05**2, rel=2)
+
+
+def test_a_row_that_scatters_beyond_all_measure_widens_no_other():
+    rng = np.random.default_rng(0)
+
+    def row(spread, luck):
+        return [
+            (np.exp(rng.normal(rng.normal(0, luck), spread, 12)), np.exp(rng.normal(0, spread, 12)))
+            for _ in range(6)
+        ]
+
+    quiet = [row(0.01, 0.01) for _ in range(8)]
+    wild = [row(0.02, 0.5) for _ in range(2)]
+    alone, beside = luck_of_connections(quiet), luck_of_connections([*quiet, *wild])
+    assert beside.variance < 3 * alone.variance

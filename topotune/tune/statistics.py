@@ -127,7 +127,7 @@ def compare_blocks(blocks: Sequence[Block], *, luck: Luck, confidence: float, se
     if row.degrees < 1 or luck.degrees < 1:
         return compared
     variance = luck.variance + row.by_rounds
-    if row.squares > row.by_rounds * scipy.special.chdtri(row.degrees, _OWN_LUCK):
+    if row.squares > row.by_rounds * _most_by_chance(row.degrees):
         variance = max(variance, row.squares / row.degrees)
     reach = float(scipy.special.stdtrit(luck.degrees, (1 + confidence) / 2)) * math.sqrt(
         variance / (row.degrees + 1)
@@ -143,21 +143,38 @@ def compare_blocks(blocks: Sequence[Block], *, luck: Luck, confidence: float, se
 def luck_of_connections(rows: Iterable[Sequence[Block]]) -> Luck:
     """What the blocks of all rows differ by beyond what their rounds explain (Paule and Mandel 1982).
 
-    A row whose rounds scatter much says little of it, and one whose rounds agree says much.
+    A row whose rounds scatter much says little of it, and one whose rounds agree says much. None says more
+    than chance makes plausible: what a row scatters beyond that it pays for itself, and not the others.
 
     Args:
         rows: each with its blocks.
     """
     told = [row for row in map(_row_of_blocks, rows) if row.degrees > 0]
-    degrees = sum(row.degrees for row in told)
+    expected = sum(_mean_capped(row.degrees) for row in told)
 
     def excess(variance: float) -> float:
-        return sum(row.squares / (variance + max(_INSTANT, row.by_rounds)) for row in told) - degrees
+        found = (
+            min(row.squares / (variance + max(_INSTANT, row.by_rounds)), _most_by_chance(row.degrees))
+            for row in told
+        )
+        return sum(found) - expected
 
-    most = sum(row.squares for row in told)
+    degrees = sum(row.degrees for row in told)
+    most = 2 * sum(row.squares for row in told)  # leaves half of one, and every row is expected to have more
     if excess(0.0) <= 0:
         return Luck(variance=0.0, degrees=degrees)
     return Luck(variance=float(scipy.optimize.brentq(excess, 0.0, most)), degrees=degrees)
+
+
+def _most_by_chance(degrees: int) -> float:
+    """What squares over their variance come to by chance at most, but for `_OWN_LUCK` of all rows."""
+    return float(scipy.special.chdtri(degrees, _OWN_LUCK))
+
+
+def _mean_capped(degrees: int) -> float:
+    """Mean of a chi-squared variable of which more than `_most_by_chance` counts as that."""
+    cap = _most_by_chance(degrees)
+    return float(degrees * scipy.special.chdtr(degrees + 2, cap) + cap * _OWN_LUCK)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
