@@ -5,17 +5,17 @@
     topotune lab 2x4 -- python benchmarks/false_wins.py --rows 0 --sizes 256K -o benchmarks/data/planted.csv
 
 Runs on real ranks, on local ones that it starts or, under a launcher or in a lab, on those. Each row is
-judged by the very rule of `topotune tune`: points of several sizes, in passes on new connections, corrected
-for the number of points of their run, with the margin of 2 %.
+judged by the very rule of `topotune tune`: points of several sizes, in passes on new connections, in several
+looks as long as there is time, corrected for the number of points of their run, with the margin of 2 %.
 
     null      the default against itself on connections of its own; a "win" is a false one
     slower    the default against itself with 5 % planted as sleep; it must never win
-    faster    the same sleep planted in the default's arm: the other must win within the run's rounds
+    faster    the same sleep planted in the default's arm: the other must win within the run's budget
 
-Sleep is planted where calls take 2 ms and more: a shorter one cannot be slept exactly. How many rounds tell
-5 % from the margin of 2 % depends on how much calls scatter: 96, which `topotune tune` may spend on a size,
-do where single calls scatter by up to 3 %, as over shaped links. Rows are appended to the CSV run by run; a
-run that was cut short goes on where it stopped, and only whole runs count. At the end it prints the rates
+Sleep is planted where calls take 2 ms and more: a shorter one cannot be slept exactly. How long it takes to
+tell 5 % from the margin of 2 % depends on how much calls and connections scatter; a look that leaves a row
+open is followed by one at twice the samples, until the budget ends. Rows are appended to the CSV run by run;
+a run that was cut short goes on where it stopped, and only whole runs count. At the end it prints the rates
 with their one-sided 95 % limits (Clopper-Pearson); beside each run it says how many rows a minute there are.
 
 Keep what else runs on the machine away, and give the commit beside the file.
@@ -35,8 +35,10 @@ import numpy as np
 import torch
 
 from topotune.launch import launcher_here, run_on_ranks
-from topotune.tune.confirm import confirm
-from topotune.tune.judge import Confirmation, Point
+from topotune.tune.confirm import Passes, judge_in_looks
+from topotune.tune.judge import PASSES, Confirmation, Point
+from topotune.tune.looks import error_share
+from topotune.tune.plan_rounds import fewest_rounds
 from topotune.tune.sampling import Sampling
 from topotune.tune.session import followed, told_to_all
 from topotune.tune.statistics import clopper_pearson
@@ -63,8 +65,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=300, help="null rows (default 300)")
     parser.add_argument("--planted", type=int, default=20, help="runs of each planted kind (default 20)")
     parser.add_argument("--sizes", default=SIZES, help=f"message sizes (default {SIZES})")
-    parser.add_argument("--rounds", type=int, default=24, help="of each null row (default 24)")
-    parser.add_argument("--planted-rounds", type=int, default=96, help="of each planted row (default 96)")
+    parser.add_argument("--rounds", type=int, default=24, help="of a row before its first look (default 24)")
+    parser.add_argument("--budget", type=float, default=4.0, help="seconds of a null run (default 4)")
+    parser.add_argument(
+        "--planted-budget", type=float, default=60.0, help="seconds of a planted run (default 60)"
+    )
     parser.add_argument("-o", "--output", type=Path, default=Path("benchmarks/data/false-wins.csv"))
     options = parser.parse_args()
     launcher = launcher_here(None)
@@ -72,10 +77,11 @@ def main() -> None:
         "rows": options.rows,
         "planted": options.planted,
         "sizes": list(parse_sizes(options.sizes)),
-        "rounds": {
-            "null": options.rounds,
-            "slower": options.planted_rounds,
-            "faster": options.planted_rounds,
+        "rounds": options.rounds,
+        "budget_s": {
+            "null": options.budget,
+            "slower": options.planted_budget,
+            "faster": options.planted_budget,
         },
         "output": str(options.output.absolute()),
     }
@@ -148,20 +154,39 @@ def run_all(payload: Mapping[str, Any], bench: TorchBench) -> None:
             Point(
                 message_bytes=size,
                 candidates=(TWIN,),
-                searched=True,
-                num_rounds=payload["rounds"][kind],
+                searched=False,
+                num_rounds=payload["rounds"],
                 round_s=3 * default_s[size],
                 call_s=default_s[size],
             )
             for size in own_sizes
         ]
         sampling = Sampling(bench=bench, rng=np.random.default_rng(run))
-        found = confirm(points, sampling, min_gain=MIN_GAIN, seed=run, deadline_s=math.inf)
+        found = confirmed(points, sampling, run, payload["budget_s"][kind])
         append(output, kind, run, len(own_sizes), found)
         ratios = ", ".join(f"{format_bytes(one.message_bytes)} {one.comparison.ratio:.3f}" for one in found)
         num_rows += len(found)
         rate = 60 * num_rows / (perf_counter() - began_s)
         print(f"{kind} {run}: {ratios} ({rate:.0f} rows a minute)", flush=True)
+
+
+def confirmed(points: list[Point], sampling: Sampling, run: int, budget_s: float) -> list[Confirmation]:
+    """As `topotune tune` does; the first look is taken whatever the budget."""
+    until_s = sampling.now_s() + budget_s
+    passes = Passes(sampling, deadline_s=math.inf)
+    fewest = fewest_rounds(len(points), error_share(0))
+    indices = passes.add(points, fewest=fewest)
+    sampling.renew()  # each run draws its luck anew
+    passes.run(dict.fromkeys(indices, PASSES))
+    return judge_in_looks(
+        passes,
+        indices,
+        num_comparisons=len(points),
+        fewest=fewest,
+        min_gain=MIN_GAIN,
+        seed=run,
+        until_s=until_s,
+    )
 
 
 def append(path: Path, kind: str, run: int, num_rows: int, found: Sequence[Confirmation]) -> None:
