@@ -4,17 +4,14 @@ import numpy as np
 import pytest
 from fake_bench import FAST, SLOW, TREE, FakeBench, default_time, factors
 
-from topotune.errors import RunError
 from topotune.tune.confirm import take_samples
 from topotune.tune.decide import Limit
-from topotune.tune.journal import Journal, read_journal
-from topotune.tune.judge import PASSES, Point
+from topotune.tune.judge import PASSES
 from topotune.tune.null_trials import NullPlan, deal
 from topotune.tune.options import TuneOptions
 from topotune.tune.pipeline import choose_rows
 from topotune.tune.sampling import Sampling
-from topotune.tune.trial import TWIN, BlockTimes
-from topotune.units import format_bytes
+from topotune.tune.trial import TWIN
 
 SIZES = (1024, 4096, 16384, 65536, 262144, 1 << 20, 1 << 22, 1 << 24)
 
@@ -107,67 +104,6 @@ def test_a_plan_of_the_default_budget_carries_a_rate(candidates, slowness):
     assert choice.certificate.false_win_rate <= 0.1
     assert bench.clock_s <= 60.0
     assert bench.renewals == PASSES - 1, "confirmation and null trials share their connections"
-
-
-class NoControls(FakeBench):
-    """At some sizes every start of the default's twin is missed, but for those of its first block."""
-
-    def __init__(self, *args, sizes_lost, **options):
-        super().__init__(*args, **options)
-        self.sizes_lost = sizes_lost
-        self.seen = set()
-
-    def run(self, block):
-        times = super().run(block)
-        if TWIN in block.arms and block.message_bytes in self.seen & set(self.sizes_lost):
-            lost = np.full_like(times.times_s, np.nan)
-            return BlockTimes(times_s=lost, num_missed=lost.size, scheme=block.scheme)
-        if TWIN in block.arms:
-            self.seen.add(block.message_bytes)
-        return times
-
-
-@pytest.mark.parametrize("sizes_lost", [SIZES[:1], SIZES[:3]], ids=["one size", "all sizes"])
-def test_a_control_that_cannot_be_timed_is_missing_from_the_rate_and_ends_no_run(tmp_path, sizes_lost):
-    bench = NoControls(factors({FAST: 1.5}), sizes_lost=sizes_lost)
-    with Journal(tmp_path / "journal", {}) as journal:
-        choice = choose_rows(
-            Sampling(bench=bench, rng=np.random.default_rng(0), journal=journal),
-            TuneOptions(budget_s=30.0, sizes=SIZES[:3]),
-            [FAST],
-            predicted_s=lambda candidate, size: default_time(size),
-            limit=Limit(no_bound_reason="made up"),
-        )
-    assert FAST.algorithm in {row.algorithm for row in choice.rows}
-    assert (choice.certificate.num_null_trials > 0) == (len(sizes_lost) < 3)
-    assert (choice.certificate.false_win_rate is None) == (len(sizes_lost) == 3)
-    (warning,) = [one for one in choice.warnings if "null trials of" in one]
-    said = (
-        f"null trials of {', '.join(format_bytes(size) for size in sizes_lost)} were cut short (ranks missed "
-    )
-    assert warning.startswith(said)
-    assert said in choice.certificate.method
-    nulls = [one for one in read_journal(tmp_path / "journal").finished if one.trial["kind"] == "null"]
-    failed = [one for one in nulls if "problem" in one.outcome]
-    assert {one.trial["message_bytes"] for one in failed} == set(sizes_lost)
-    assert len(failed) == len(sizes_lost), "a size that was given up is not visited again"
-
-
-def test_a_candidate_whose_starts_are_missed_still_ends_the_run():
-    bench = FakeBench(factors({FAST: 1.5}))
-    run = bench.run
-
-    def never_on_time(block):
-        times = run(block)
-        return BlockTimes(
-            times_s=np.full_like(times.times_s, np.nan), num_missed=times.times_s.size, scheme=block.scheme
-        )
-
-    bench.run = never_on_time
-    point = Point(message_bytes=1024, candidates=(FAST,), searched=True, num_rounds=12, call_s=0.01)
-    sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
-    with pytest.raises(RunError, match="common starts of ring channels=2 at 1024 bytes"):
-        take_samples([point], sampling, fewest=[12], deadline_s=1e9)
 
 
 def test_the_default_hardly_ever_wins_against_itself():

@@ -15,7 +15,7 @@ from topotune.tune.judge import PASSES, Confirmation, Correction, Point, PointSa
 from topotune.tune.plan_rounds import count_comparisons, fewest_rounds
 from topotune.tune.sampling import Sampling
 from topotune.tune.statistics import Block, Samples
-from topotune.tune.trial import DEFAULTS, TWIN, Candidate, CandidateFailedError, MissedStartsError
+from topotune.tune.trial import DEFAULTS, TWIN, Candidate, CandidateFailedError
 
 _KNOWN_SHARE: Final = 0.05
 """Of the time that confirmation is planned to take: what is known of calls before the first one."""
@@ -74,10 +74,6 @@ def samples_of(points: Sequence[Point], taken: Sequence[Taken]) -> list[PointSam
     ]
 
 
-def _raised(_point: Point, error: MissedStartsError) -> None:
-    raise error
-
-
 def take_samples(
     points: Sequence[Point],
     sampling: Sampling,
@@ -85,7 +81,6 @@ def take_samples(
     fewest: Sequence[int],
     deadline_s: float,
     after_point: Callable[[], None] = lambda: None,
-    on_missed: Callable[[Point, MissedStartsError], None] = _raised,
 ) -> list[Taken]:
     """Samples of all points, by candidate; without candidates that are wrong or whose call was cut off.
 
@@ -95,15 +90,9 @@ def take_samples(
         fewest: of each point, the rounds that are run at least as long as there is time.
         deadline_s: on the clock of ``now_s``.
         after_point: called after each visit.
-        on_missed: called where ranks keep missing the starts of a point; if it returns, the point is not
-            visited again, and keeps what was timed of it before. As given it raises.
-
-    Raises:
-        MissedStartsError: from ``on_missed``.
     """
     collected: list[list[Samples]] = [[] for _ in points]
     arms_of: dict[int, tuple[Candidate, ...]] = {}
-    given_up: set[int] = set()
     visits = [
         (turn, int(index), _share(points[int(index)].num_rounds, turn), _share(fewest[int(index)], turn))
         for turn in range(PASSES)
@@ -122,7 +111,7 @@ def take_samples(
         left_s -= rounds * point.round_s
         if now_s < deadline_s:
             affordable = max(affordable, least)
-        if affordable < 1 or index in given_up:
+        if affordable < 1:
             continue
         if turn != last_turn:
             sampling.renew()
@@ -150,10 +139,6 @@ def take_samples(
                 arms_of[index] = tuple(arm for arm in arms if arm != failure.candidate)
                 collected[index] = [np.delete(one, column, axis=1) for one in collected[index]]
                 continue
-            except MissedStartsError as error:
-                on_missed(point, error)
-                given_up.add(index)
-                break
             if len(times_s):
                 collected[index].append(times_s)
             break

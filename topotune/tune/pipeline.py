@@ -51,7 +51,7 @@ from topotune.tune.sampling import Sampling
 from topotune.tune.search import SizeSearch, Standing, ratio_of, search_sizes
 from topotune.tune.shortlist import PredictedTime, shortlist
 from topotune.tune.statistics import log_scatter, relative_spread
-from topotune.tune.trial import DEFAULT, Candidate, CandidateFailedError, MissedStartsError
+from topotune.tune.trial import DEFAULT, Candidate, CandidateFailedError
 from topotune.units import format_bytes, format_seconds
 
 _PILOT_ENDS, _SEARCH_ENDS, _CONDITIONS_END, _CONFIRM_ENDS, _NULL_ENDS = 0.20, 0.50, 0.66, 0.87, 0.97
@@ -555,27 +555,13 @@ def _confirm(
     controls = NullPlan.within(left_s - planned_s(points), default_s, comparisons=comparisons)
     phase: Phase = "confirm" if points else "null trials"
     run.report(phase)
-
-    missed: dict[int, str] = {}
-
-    def without_control(point: Point, error: MissedStartsError) -> None:
-        """A control that cannot be timed is missing from the rate; nothing that is chosen hangs on it."""
-        if point not in controls.points:
-            raise error
-        missed[point.message_bytes] = error.message
-
     taken = take_samples(
         (*points, *controls.points),
         run.sampling,
         fewest=[fewest_rounds(comparisons)] * len(points) + controls.fewest,
         deadline_s=run.ends_s(_NULL_ENDS),
         after_point=lambda: run.report(phase),
-        on_missed=without_control,
     )
-    if missed:
-        cut_short = f"null trials of {_listed(missed)} were cut short ({next(iter(missed.values()))})"
-        run.notes.append(cut_short)
-        run.warnings.append(f"{cut_short}: the false-win rate has fewer of these sizes, or none")
     confirmations = judge(
         samples_of(points, taken[: len(points)]),
         num_comparisons=comparisons,
