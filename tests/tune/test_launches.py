@@ -94,6 +94,17 @@ def test_what_is_taken_over_at_larger_sizes_has_to_clear_the_margin_twice_over_a
     assert settled_rows[2].algorithm == algorithm
 
 
+def test_rows_pay_for_all_that_they_were_chosen_from():
+    rng = np.random.default_rng(5)
+    launches = [launch(rng, lambda size, candidate: 1.05, scatter=0.004) for _ in range(3)]
+    few = plan(ROWS)
+    many = replace(few, certificate=replace(few.certificate, num_comparisons=10**9))
+    kept = [
+        settled(one, launches, min_gain=0.02, seed=0).groups[0].allreduce[1].algorithm for one in (few, many)
+    ]
+    assert kept == [FAST.algorithm, "default"]
+
+
 def load_of(result):
     from topotune.plan import plan_from_document
 

@@ -9,10 +9,19 @@ all at once, Bonferroni corrects them for their number.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Literal
 
 from topotune.tune.sampling import num_warmups
-from topotune.tune.statistics import Block, Comparison, compare_blocks, corrected, luck_of_connections
+from topotune.tune.statistics import (
+    Block,
+    Comparison,
+    compare_blocks,
+    compare_launches,
+    corrected,
+    luck_of_connections,
+    scatter_of_launches,
+)
 from topotune.tune.trial import DEFAULT, Candidate
 
 Correction = Literal["holm", "bonferroni"]
@@ -90,6 +99,7 @@ def judge(
     min_gain: float,
     seed: int,
     correction: Correction = "holm",
+    of_launches: bool = False,
 ) -> list[Confirmation]:
     """Which of the candidates clear the margin at their points; in the order given.
 
@@ -100,16 +110,17 @@ def judge(
         seed: of the bootstrap.
         correction: with ``holm`` the interval of what passed in a later step is corrected for the comparisons
             that were then left.
+        of_launches: whether each block is a launch of its own, not only connections of its own.
     """
-    luck = luck_of_connections(one.blocks for one in samples)
+    rows = [one.blocks for one in samples]
+    compare = (
+        partial(compare_launches, scatter=scatter_of_launches(rows))
+        if of_launches
+        else partial(compare_blocks, luck=luck_of_connections(rows))
+    )
 
     def compared(one: PointSamples, left: int) -> Comparison:
-        return compare_blocks(
-            one.blocks,
-            luck=luck,
-            confidence=corrected(CONFIDENCE, left),
-            seed=seed,
-        )
+        return compare(one.blocks, confidence=corrected(CONFIDENCE, left), seed=seed)
 
     left = num_comparisons
     comparisons = [compared(one, left) for one in samples]
