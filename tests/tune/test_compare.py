@@ -1,7 +1,9 @@
 """A comparison says faster or slower only where its simultaneous interval does."""
 
 import json
+import re
 from functools import partial
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from fake_bench import FAST, FakeBench, default_time
 
 from topotune.errors import UsageError, WrongResultError
 from topotune.plan.model import Row
+from topotune.report.text import describe_comparison
 from topotune.tune.compare import arm_of, compare_plan, comparison_to_document, sizes_to_compare, verdict_of
 from topotune.tune.judge import PASSES
 from topotune.tune.options import DEFAULT_SIZES, CompareOptions, TuneOptions
@@ -141,7 +144,7 @@ def test_slower_is_said_only_where_it_is_seen_on_new_connections_too():
 
     (lasting,) = compared(lambda renewals: 1.2)
     assert lasting.verdict == "slower"
-    (passing,) = compared(lambda renewals: 1.2 if renewals < 4 else 1.0)
+    (passing,) = compared(lambda renewals: 1.2 if renewals < PASSES else 1.0)
     assert passing.verdict == "same"
     assert passing.num_samples == lasting.num_samples
 
@@ -179,14 +182,59 @@ def test_a_row_of_nccls_own_settings_is_timed_as_that_setting():
     assert arms == {(1024, (WRAPPED, PLANNED)), (4096, (DEFAULT, ring))}
 
 
-def test_samples_with_two_modes_are_told_and_kept():
-    modes = iter([1.0, 1.0, 1.6] * 1000)
-    bench = FakeBench(lambda arm, size: default_time(size) * next(modes), noise=0.01)
+def compared_with(bench):
+    """Two sizes of a plan on a bench: the document, as JSON gives it back, and its text."""
     sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
-    options = CompareOptions(plan_path="plan.json", sizes=(1024,), budget_s=5.0)
-    (row,), warnings = compare_plan(sampling, ROWS, options, algorithm_at=lambda size: "ring")
-    assert row.two_modes
-    assert any(one.startswith("times have two modes at 1 KiB (default: ") for one in warnings)
+    options = CompareOptions(plan_path="plan.json", sizes=(1024, 4096), budget_s=5.0)
+    rows, warnings = compare_plan(sampling, ROWS, options, algorithm_at=lambda size: "ring")
+    document = comparison_to_document(
+        rows, num_ranks=4, plan="plan.json", warnings=warnings, num_dropped=sampling.dropped
+    )
+    document = json.loads(json.dumps(document))
+    validate_written(document, "comparison")
+    return document, " ".join(describe_comparison(document).split())
+
+
+def times_in_turn(*factors):
+    in_turn = cycle(factors)
+    return lambda arm, size: default_time(size) * next(in_turn)
+
+
+def test_samples_with_two_modes_are_told_and_kept():
+    document, text = compared_with(FakeBench(times_in_turn(1.0, 1.0, 1.6), noise=0.01))
+    assert [row["two_modes"] for row in document["rows"]] == [True, True]
+    (warning,) = document["warnings"]
+    assert warning.startswith("times have two modes at 1 KiB (default: ")
+    assert f"warning: {warning}" in text
+    assert "two modes at 1 KiB, 4 KiB" in text
+
+
+def test_planted_outliers_are_told_and_kept():
+    bench = FakeBench(times_in_turn(*[1.0] * 6, 8.0), noise=0.01)
+    document, text = compared_with(bench)
+    assert all(0.08 < row["outlier_share"] < 0.2 for row in document["rows"])
+    timed = sum(len(block.orders) for block in bench.blocks if block.message_bytes == 1024)
+    assert document["rows"][0]["num_samples"] == timed - 2, "all but those of the first guess"
+    share = re.search(r"samples: (\d+\.\d)% of \d+ were outliers, none was removed, ", text)[1]
+    assert 8 < float(share) < 20
+
+
+def test_a_speed_that_changes_slowly_is_told():
+    bench = FakeBench(lambda arm, size: None, noise=0.01)
+    bench.true_s = lambda arm, size: default_time(size) * (1.5 + np.sin(bench.clock_s))
+    document, text = compared_with(bench)
+    most = max(row["autocorrelation"] for row in document["rows"])
+    assert most > 0.6
+    assert f"neighbours correlate by up to {most:.2f} (" in text
+    assert any(one.startswith("the default's samples follow one another") for one in document["warnings"])
+
+
+def test_samples_that_are_dropped_because_a_start_was_missed_are_counted_and_told():
+    document, text = compared_with(FakeBench(times_in_turn(1.0), miss_rate=0.2))
+    assert document["num_dropped"] > 10
+    assert f"{document['num_dropped']} more were dropped because a rank missed the common start" in text
+    assert "of the samples were dropped because a rank missed the common start" in document["warnings"][0]
+    assert "dropped" not in compared_with(FakeBench(times_in_turn(1.0)))[1]
 
 
 def test_the_plan_is_checked_before_it_is_timed():

@@ -536,7 +536,7 @@ def test_one_long_size_does_not_starve_the_others():
         stretch=usual_stretch,
     )
     assert plan.kept == {K: FAST, 4 * K: FAST, 16 * K: DEFAULT}
-    assert {point.num_rounds for point in plan.points if point.message_bytes <= 4 * K} == {100}
+    assert min(point.num_rounds for point in plan.points if point.message_bytes <= 4 * K) > 50
     # Alone, it gets all the time there is.
     plan = plan_confirmation(
         {16 * K: FAST}, standings, default_s, min_gain=0.02, budget_s=12.0, stretch=usual_stretch

@@ -130,6 +130,17 @@ def test_rows_that_the_default_parts_do_not_support_each_other_over_launches():
     assert {row.algorithm for row in result.groups[0].allreduce} == {"default"}
 
 
+def test_rows_pay_for_all_that_they_were_chosen_from():
+    rng = np.random.default_rng(5)
+    launches = [launch(rng, lambda size, candidate: 1.05, scatter=0.004) for _ in range(3)]
+    few = plan(ROWS)
+    many = replace(few, certificate=replace(few.certificate, num_comparisons=10**9))
+    kept = [
+        settled(one, launches, min_gain=0.02, seed=0).groups[0].allreduce[1].algorithm for one in (few, many)
+    ]
+    assert kept == [FAST.algorithm, "default"]
+
+
 def load_of(result):
     from topotune.plan import plan_from_document
 

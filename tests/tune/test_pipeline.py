@@ -1,7 +1,7 @@
 """The whole choosing on a made-up clock: planted winners are found, losers never, budgets are kept."""
 
 import re
-from itertools import pairwise
+from itertools import cycle, pairwise
 
 import numpy as np
 import pytest
@@ -267,6 +267,60 @@ def test_missed_starts_are_dropped_counted_and_told():
     assert any(
         "samples were dropped because a rank missed the common start" in one for one in choice.warnings
     )
+    num_dropped = re.search(r"(\d+) dropped because a rank missed", said_of_samples(choice))[1]
+    assert int(num_dropped) > 100
+
+
+def outlying(true_s, *, every, factor):
+    """Each call so much longer in every so manieth."""
+    factors_in_turn = cycle([1.0] * (every - 1) + [factor])
+    return lambda candidate, size: true_s(candidate, size) * next(factors_in_turn)
+
+
+def said_of_samples(choice):
+    (said,) = [part for part in choice.certificate.method.split("; ") if part.startswith("samples: ")]
+    return said
+
+
+@pytest.mark.parametrize("table", [{FAST: 3.0}, {}], ids=["what confirmed", "the default against itself"])
+def test_planted_outliers_are_told_with_the_plan_and_stay_in(table):
+    choice = choose(FakeBench(outlying(factors(table), every=7, factor=8.0), noise=0.01), list(table))
+    share, num_samples = re.match(
+        r"samples: (\d+\.\d)% of (\d+) were outliers", said_of_samples(choice)
+    ).groups()
+    assert 8 < float(share) < 20
+    assert "none was removed" in said_of_samples(choice)
+    assert int(num_samples) >= 2 * sum(
+        row.evidence.num_samples for row in choice.rows if table and row.params
+    )
+
+
+def test_times_with_two_modes_are_told_with_the_plan_in_both_ways():
+    choice = choose(FakeBench(outlying(factors({FAST: 3.0}), every=3, factor=1.6), noise=0.005), [FAST])
+    (warning,) = [one for one in choice.warnings if "two modes" in one]
+    assert warning.startswith("times have two modes at 1 KiB (default: ")
+    assert f"1 KiB ({FAST.label}: " in warning
+    assert ", two modes at 1 KiB, " in said_of_samples(choice)
+
+
+def test_a_speed_that_changes_slowly_is_told_with_the_plan():
+    bench = FakeBench(lambda candidate, size: None, noise=0.01)
+    bench.true_s = lambda candidate, size: (
+        factors({FAST: 3.0})(candidate, size) * (1.5 + np.sin(bench.clock_s / 2))
+    )
+    choice = choose(bench, [FAST])
+    assert any(one.startswith("the default's samples follow one another at ") for one in choice.warnings)
+    assert float(re.search(r"correlate by up to (\d\.\d+)", said_of_samples(choice))[1]) > 0.6
+
+
+def test_quiet_samples_are_said_to_be_so_and_warn_of_nothing():
+    choice = choose(FakeBench(factors({FAST: 3.0}), noise=0.02), [FAST])
+    assert re.fullmatch(
+        r"samples: \d\.\d% of \d+ were outliers, none was removed, neighbours correlate by up to 0\.\d+ "
+        r"\(\d+ (KiB|MiB|B)\), none has two modes, 0 dropped because a rank missed the common start",
+        said_of_samples(choice),
+    )
+    assert choice.warnings == ()
 
 
 def test_times_that_contradict_each_other_are_told_with_the_plan():

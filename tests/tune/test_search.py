@@ -7,7 +7,6 @@ import pytest
 from fake_bench import FAST, RECURSIVE, SLOW, TREE, FakeBench, default_time, factors
 from optuna.trial import TrialState
 
-from topotune.errors import RunError
 from topotune.tune.journal import Journal, read_journal
 from topotune.tune.sampling import BUSY_PATIENCE, Sampling, spacing_s
 from topotune.tune.search import SizeSearch, search_sizes
@@ -169,20 +168,14 @@ def test_a_machine_that_turns_busy_after_a_quiet_time_does_not_end_the_run():
     assert bench.blocks[-1].scheme == "barrier"
 
 
-class DeafBench(FakeBench):
-    """Misses every start."""
-
-    def run(self, block):
-        times_s = super().run(block).times_s
-        return BlockTimes(times_s=np.full_like(times_s, np.nan), num_missed=times_s.size, scheme=block.scheme)
-
-
-def test_ranks_that_keep_missing_their_starts_end_the_run_and_are_told_at_what():
-    sampling = Sampling(bench=DeafBench(factors({FAST: 2.0})), rng=np.random.default_rng(0))
-    with pytest.raises(
-        RunError, match=r"ranks missed \d+ of \d+ common starts of ring channels=2 at 4096 bytes"
-    ):
-        sampling.rounds("search", SIZE, (DEFAULT, FAST), 20, first_guess_s=5e-3)
+@pytest.mark.parametrize("num_rounds", [1, 4])
+def test_ranks_that_miss_every_common_start_are_timed_behind_a_barrier(num_rounds):
+    bench = FakeBench(factors({}), miss_rate=1.0)
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+    times_s = sampling.rounds("pilot", SIZE, (DEFAULT,), num_rounds, first_guess_s=5e-3)
+    assert times_s.shape == (num_rounds, 1)
+    asked = [block.scheme for block in bench.blocks for _ in block.orders]
+    assert asked == ["clock"] * 2 * num_rounds + ["barrier"] * num_rounds
 
 
 @pytest.mark.parametrize(

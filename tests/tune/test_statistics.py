@@ -7,17 +7,20 @@ import pytest
 
 from topotune.tune.judge import clears
 from topotune.tune.statistics import (
+    Comparison,
     Luck,
     autocorrelation,
     clopper_pearson,
     compare_arms,
     compare_blocks,
+    compare_launches,
     corrected,
     effective_samples,
     luck_of_connections,
     minimum_rounds,
     outlier_share,
     rounds_needed,
+    scatter_of_launches,
     signed_rank_interval,
     two_modes,
 )
@@ -232,6 +235,107 @@ def test_a_row_whose_blocks_disagree_more_than_others_pays_by_itself():
     found = verdicts([lucky, *rows[1:]], 0.95)
     assert found[0].low < 1.02 < compare_arms(*np.hstack(lucky), confidence=0.95, seed=0).low
     assert all(one.high / one.low < 1.3 for one in found[1:])
+
+
+def launches_of(rng, launch_sd, num_launches, rounds=12, scatter=0.02):
+    """Rows without a true difference; what a launch adds to a row has the row's own standard deviation."""
+    return [
+        [
+            (np.exp(rng.normal(rng.normal(0, sd), scatter, rounds)), np.ones(rounds))
+            for _ in range(num_launches)
+        ]
+        for sd in launch_sd
+    ]
+
+
+def wrong_runs(monkeypatch, launch_sd, num_launches, runs=300, *, compare=None):
+    """Share of runs in which some row's interval leaves out that there is no difference."""
+
+    def ratio_alone(default_s, other_s, *, confidence, seed):
+        # Rounds know nothing of launches; without what they say the test is quick, and the stricter.
+        ratio = float(np.median(default_s) / np.median(other_s))
+        return Comparison(
+            default_median_s=1.0,
+            median_s=1.0,
+            ratio=ratio,
+            low=ratio,
+            high=ratio,
+            num_rounds=len(default_s),
+            outlier_share=0.0,
+        )
+
+    monkeypatch.setattr("topotune.tune.statistics.compare_arms", ratio_alone)
+    rng = np.random.default_rng(21)
+    confidence = corrected(0.95, len(launch_sd))
+    wrong = 0
+    for _ in range(runs):
+        rows = launches_of(rng, launch_sd, num_launches)
+        if compare is None:
+            scatter = scatter_of_launches(rows)
+            found = [compare_launches(row, scatter=scatter, confidence=confidence, seed=0) for row in rows]
+        else:
+            found = compare(rows, confidence)
+        wrong += any(not one.low <= 1 <= one.high for one in found)
+    return wrong / runs
+
+
+LAUNCH_SCATTER = {
+    "one row": [0.05],
+    "none": [0.0] * 8,
+    "rows alike": [0.05] * 8,
+    "one of eight": [0.0] * 7 + [0.1],
+    "some more than others": [0.1, 0.07, 0.05, 0.03, 0.02, 0.01, 0.005, 0.0],
+}
+
+
+@pytest.mark.parametrize("num_launches", [3, 5])
+@pytest.mark.parametrize("launch_sd", LAUNCH_SCATTER.values(), ids=LAUNCH_SCATTER)
+def test_intervals_over_launches_hold_together_also_where_rows_are_not_alike(
+    monkeypatch, launch_sd, num_launches
+):
+    allowed = 0.06 + 3 * math.sqrt(0.06 * 0.94 / 300)
+    assert wrong_runs(monkeypatch, launch_sd, num_launches) <= allowed
+
+
+def test_one_variance_for_the_launches_of_all_rows_would_not_hold(monkeypatch):
+    def compare(rows, confidence):
+        luck = luck_of_connections(rows)
+        return [compare_blocks(row, luck=luck, confidence=confidence, seed=0) for row in rows]
+
+    launch_sd = LAUNCH_SCATTER["one of eight"]
+    assert wrong_runs(monkeypatch, launch_sd, 2, compare=compare) > 0.15
+    assert wrong_runs(monkeypatch, launch_sd, 3, compare=compare) > 1.5 * wrong_runs(
+        monkeypatch, launch_sd, 3
+    )
+
+
+def test_what_all_launches_scatter_is_known_before_a_row_is_looked_at():
+    rng = np.random.default_rng(22)
+    alike = scatter_of_launches(launches_of(rng, [0.05] * 40, 5))
+    assert alike.variance**0.5 == pytest.approx(0.05, abs=0.01)
+    assert alike.degrees > 20
+    apart = scatter_of_launches(launches_of(rng, [0.0, 0.3] * 20, 5))
+    assert apart.degrees < 2
+    assert scatter_of_launches(launches_of(rng, [0.05], 5)) == Luck(variance=0.0, degrees=0.0)
+    assert scatter_of_launches(launches_of(rng, [0.05] * 8, 1)) == Luck(variance=0.0, degrees=0.0)
+
+
+def test_a_single_launch_is_judged_by_its_rounds_alone():
+    default, other = np.linspace(2.0, 2.2, 9), np.linspace(1.0, 1.1, 9)
+    scatter = Luck(variance=1.0, degrees=3.0)
+    alone = compare_launches([(default, other)], scatter=scatter, confidence=0.95, seed=0)
+    assert alone == compare_arms(default, other, confidence=0.95, seed=0)
+
+
+def test_launches_that_agree_by_chance_leave_the_interval_that_rounds_give():
+    rng = np.random.default_rng(23)
+    logs = rng.normal(0, 0.05, 12)
+    blocks = [(np.exp(logs - np.median(logs)), np.ones(12)) for _ in range(3)]
+    found = compare_launches(blocks, scatter=Luck(variance=0.0, degrees=0.0), confidence=0.95, seed=0)
+    together = compare_arms(
+        np.concatenate([default for default, _ in blocks]), np.ones(36), confidence=0.95, seed=0
+    )
+    assert found.low <= together.low < together.high < found.high
 
 
 def test_a_single_block_is_judged_by_its_rounds_alone():

@@ -161,34 +161,6 @@ def test_killed_within_a_table_a_run_goes_on_there_and_measures_no_other_table_a
     assert all(trial.end_s is not None for trial in run.tables[0].trials)
 
 
-def without_controls(rank, num_ranks, store, payload):
-    """The default against itself cannot be timed: what rank 0 sees of it between two commands."""
-    from topotune.tune import pipeline
-    from topotune.tune.sampling import Sampling
-    from topotune.tune.session import tune_worker
-    from topotune.tune.trial import MissedStartsError
-
-    rounds = Sampling.rounds
-
-    def no_controls(self, purpose, *arguments, **options):
-        if purpose == "null":
-            raise MissedStartsError("ranks missed 9 of 10 common starts")
-        return rounds(self, purpose, *arguments, **options)
-
-    Sampling.rounds = no_controls
-    pipeline._fit_for_training = lambda run, searches: ({}, {})  # confirmation takes no time of the controls'
-    return tune_worker(payload)
-
-
-@pytest.mark.slow
-def test_without_controls_all_ranks_come_to_the_end_with_the_plan():
-    plan, *others = run_world(2, without_controls, {"budget_s": 6.0, "sizes": [4096], "seed": 3})
-    assert others == [None]
-    certificate = plan_from_document(plan, "tuned").certificate
-    assert (certificate.num_null_trials, certificate.false_win_rate) == (0, None)
-    assert "null trials of 4 KiB were cut short (ranks missed 9 of 10 common starts)" in certificate.method
-
-
 def time_beside_busy_python(rank, num_ranks, store):
     """A block of reduce-scatters while main threads run Python; whether each sample was taken."""
     import time

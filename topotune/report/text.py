@@ -1,6 +1,7 @@
 """Plans, measurements, comparisons and predictions as aligned text."""
 
 from collections.abc import Callable, Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
 from topotune.links import Structure, infer_structure, link_classes
@@ -13,8 +14,8 @@ from topotune.report.columns import align
 from topotune.units import format_bit_rate, format_bytes, format_rate, format_seconds
 
 _SHOWN_RANKS = 32
-_SEARCH_ENDED = "the search ended "
-"""How the clause of a certificate begins that says what is left to gain."""
+_SAID = ("the search ended ", "samples: ")
+"""How the clauses of a certificate begin that say what is left to gain, and how samples looked."""
 
 
 def describe_algorithm(algorithm: str, params: Mapping[str, Any]) -> str:
@@ -129,7 +130,7 @@ def describe_plan(plan: Plan) -> str:
             f"certificate: {certificate.num_comparisons} comparisons on fresh samples, "
             f"{certificate.correction} corrected, margin {100 * certificate.min_gain:g} %;\n  {control}"
         )
-    parts.extend(part for part in certificate.method.split("; ") if part.startswith(_SEARCH_ENDED))
+    parts.extend(_folded(part) for part in certificate.method.split("; ") if part.startswith(_SAID))
     if plan.ddp is not None:
         from topotune.report.step import describe_buckets
 
@@ -308,6 +309,8 @@ def describe_optimum(document: dict[str, Any]) -> str:
 def describe_comparison(document: dict[str, Any]) -> str:
     """One line a message size, with the verdict in words."""
     parts = [_compared_rows(document["rows"])]
+    if document.get("num_dropped"):
+        parts.append(f"  {document['num_dropped']} more were dropped because a rank missed the common start")
     for table in document.get("tables", ()):
         ranks = f"{table['num_ranks']} ranks each" if table["group"] != "world" else "all ranks"
         parts += [f"{table['collective']}, {table['group']}: {ranks}", _compared_rows(table["rows"])]
@@ -333,7 +336,26 @@ def _compared_rows(rows: list[dict[str, Any]]) -> str:
         ]
         for row in rows
     ]
-    return align(header, cells, left=(0, 6))
+    return "\n".join([align(header, cells, left=(0, 6)), *_samples_of_rows(rows)])
+
+
+def _samples_of_rows(rows: list[dict[str, Any]]) -> list[str]:
+    """One line on how the samples of a table looked; none where the document does not say, or has no rows."""
+    if not rows or any(row.get("outlier_share") is None for row in rows):
+        return []
+    num_samples = sum(2 * row["num_samples"] for row in rows)
+    outliers = sum(2 * row["num_samples"] * row["outlier_share"] for row in rows) / num_samples
+    line = f"samples: {outliers:.1%} of {num_samples} were outliers, none was removed"
+    if all(row.get("autocorrelation") is not None for row in rows):
+        most = max(rows, key=lambda row: row["autocorrelation"])
+        line += f", neighbours correlate by up to {most['autocorrelation']:.2f} "
+        line += f"({format_bytes(most['message_bytes'])})"
+    modes = [format_bytes(row["message_bytes"]) for row in rows if row.get("two_modes")]
+    return [_folded(line + (f", two modes at {', '.join(modes)}" if modes else ", none has two modes"))]
+
+
+def _folded(sentence: str) -> str:
+    return fill(sentence, width=110, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _interval(interval: tuple[float, float] | None, form: Callable[[float], str]) -> str:

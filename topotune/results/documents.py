@@ -152,6 +152,7 @@ class ComparisonDocument:
         confidence: with which all intervals of a table hold together.
         correction: how they were widened for that.
         num_launches: of the ranks, over which samples were joined.
+        num_dropped: samples of the rows that do not count, because a rank missed the common start.
         rows: allreduce over all ranks, by message size, ascending.
         tables: of other collectives and of groups.
         step: a training step; absent where none was compared.
@@ -164,6 +165,7 @@ class ComparisonDocument:
     confidence: float | None = None
     correction: str | None = None
     num_launches: int | None = None
+    num_dropped: int | None = None
     tables: list[ComparedTableDocument] | None = None
     step: ComparedStepDocument | None = None
     warnings: list[str] | None = None

@@ -22,7 +22,7 @@ from topotune.errors import WrongResultError
 from topotune.plan.model import DEFAULT_ALGORITHM, Row
 from topotune.plan.nccl import NCCL
 from topotune.tune.confirm import confirm
-from topotune.tune.diagnosis import look_of_arms, sample_warnings
+from topotune.tune.diagnosis import dropped_warnings, look_at, sample_warnings, seen_in
 from topotune.tune.judge import CONFIDENCE, PASSES, Confirmation, Point
 from topotune.tune.options import DEFAULT_SIZES, CompareOptions
 from topotune.tune.points import ELEMENT_BYTES, odd_between
@@ -187,7 +187,8 @@ def compare_plan(
         sampling.renew()
         seen_twice = {one.message_bytes: one for one in _measured(again, sampling, options, len(points))}
         found = [_joined(one, seen_twice.get(one.message_bytes)) for one in found]
-    warnings.extend(sample_warnings(found))
+    warnings.extend(dropped_warnings(sampling.dropped, sampling.taken))
+    warnings.extend(sample_warnings(seen_in(found)))
     on_compared(found)
     return [_row(one, algorithm_at(one.message_bytes)) for one in found], warnings
 
@@ -198,6 +199,7 @@ def comparison_to_document(
     num_ranks: int,
     plan: str,
     warnings: Sequence[str],
+    num_dropped: int = 0,
     step: Mapping[str, Any] | None = None,
     tables: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
@@ -208,6 +210,7 @@ def comparison_to_document(
         num_ranks: of the group.
         plan: where the plan came from.
         warnings: one line each.
+        num_dropped: samples of the rows that do not count, because a rank missed the common start.
         step: a training step under the plan against one without; None where none was compared.
         tables: of other collectives and groups, each with its ``rows``.
     """
@@ -219,6 +222,7 @@ def comparison_to_document(
         "confidence": CONFIDENCE,
         "correction": "bonferroni",
         "num_launches": 1,
+        "num_dropped": num_dropped,
         "rows": [row_to_json(row) for row in rows],
         "warnings": list(warnings),
     }
@@ -242,6 +246,7 @@ def joined_document(documents: Sequence[Mapping[str, Any]], found: Sequence[Conf
     return {
         **first,
         "num_launches": len(documents),
+        "num_dropped": sum(document["num_dropped"] for document in documents),
         "rows": [row_to_json(_row(one, algorithms[one.message_bytes])) for one in found],
         "warnings": list(warnings),
     }
@@ -293,7 +298,7 @@ def _joined(first: Confirmation, second: Confirmation | None) -> Confirmation:
 
 def _row(found: Confirmation, algorithm: str) -> ComparisonRow:
     comparison: Comparison = found.comparison
-    default, planned = look_of_arms(found)
+    default, planned = (look_at(np.concatenate(parts)) for parts in zip(*found.blocks, strict=True))
     return ComparisonRow(
         message_bytes=found.message_bytes,
         default_median_s=comparison.default_median_s,

@@ -9,10 +9,20 @@ all at once, Bonferroni corrects them for their number.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Literal
 
 from topotune.tune.sampling import num_warmups
-from topotune.tune.statistics import Block, Comparison, Luck, compare_blocks, corrected, luck_of_connections
+from topotune.tune.statistics import (
+    Block,
+    Comparison,
+    Luck,
+    compare_blocks,
+    compare_launches,
+    corrected,
+    luck_of_connections,
+    scatter_of_launches,
+)
 from topotune.tune.trial import DEFAULT, Candidate
 
 Correction = Literal["holm", "bonferroni"]
@@ -107,6 +117,7 @@ def judge(
     seed: int,
     correction: Correction = "holm",
     luck: Luck | None = None,
+    of_launches: bool = False,
 ) -> list[Confirmation]:
     """Which of the candidates clear the margin at their points; in the order given.
 
@@ -118,13 +129,18 @@ def judge(
         correction: with ``holm`` the interval of what passed in a later step is corrected for the comparisons
             that were then left.
         luck: of connections; None for that of these samples.
+        of_launches: whether each block is a launch of its own, not only connections of its own.
     """
-    if luck is None:
-        luck = luck_of_connections(one.blocks for one in samples)
+    rows = [one.blocks for one in samples]
+    compare = (
+        partial(compare_launches, scatter=scatter_of_launches(rows))
+        if of_launches
+        else partial(compare_blocks, luck=luck_of_connections(rows) if luck is None else luck)
+    )
 
     def compared(one: PointSamples, left: int) -> Comparison:
         confidence = corrected(confidence_of(one.error_share), left)
-        return compare_blocks(one.blocks, luck=luck, confidence=confidence, seed=seed)
+        return compare(one.blocks, confidence=confidence, seed=seed)
 
     left = num_comparisons
     comparisons = [compared(one, left) for one in samples]

@@ -2,10 +2,11 @@
 
 Theory of operation. Launches of the same job differ by more than rounds of one launch do (Hunold and
 Carpen-Amarie 2014), and no number of rounds tells by how much. So each further launch measures the same
-points again, and the samples of a launch make one block: the interval is widened by what launches scatter,
-estimated over all points together (`topotune.tune.statistics`). A row of a plan that does not clear the
-margin over all launches goes back to the default, and so does one that is left without the support that
-`topotune.tune.smoothing` asks for.
+points again, and the samples of a launch make one block: a launch is the unit, and a point's interval is
+widened by what its own launches scatter, moderated by what those of all points do (`compare_launches`). A row
+of a plan that does not clear the margin over all launches goes back to the default, and so does one that is
+left without the support that `topotune.tune.smoothing` asks for. Its first launch chose it, so that its
+samples are high by choice; the intervals pay for all that it was chosen from.
 
 Samples travel between processes as JSON: by size and candidate, the default's times and the other's.
 """
@@ -95,7 +96,14 @@ def settled(
     known = set(wanted)
     samples = [one for one in joined_samples(launches) if (one.point.message_bytes, one.candidate) in known]
     judged, lone = smoothed(
-        judge(samples, num_comparisons=max(1, len(wanted)), min_gain=min_gain, seed=seed),
+        judge(
+            samples,
+            # Rows that did not win in the first launch were chances to win by luck, too.
+            num_comparisons=max(len(wanted), plan.certificate.num_comparisons),
+            min_gain=min_gain,
+            seed=seed,
+            of_launches=True,
+        ),
         # Where the default begins, something did not hold in the first launch.
         tested_bytes=[
             *(size for size, _ in wanted),
@@ -189,5 +197,10 @@ def compared_samples(launches: Sequence[Sequence[Mapping[str, Any]]], *, seed: i
     """A plan against the default over all launches; intervals hold all at once."""
     samples = joined_samples(launches)
     return judge(
-        samples, num_comparisons=max(1, len(samples)), min_gain=0.0, seed=seed, correction="bonferroni"
+        samples,
+        num_comparisons=max(1, len(samples)),
+        min_gain=0.0,
+        seed=seed,
+        correction="bonferroni",
+        of_launches=True,
     )

@@ -25,7 +25,15 @@ from topotune.plan.model import Certificate, Row
 from topotune.tune.confirm import Passes, judge_in_looks, judge_once
 from topotune.tune.consistency import Timed, violations
 from topotune.tune.decide import DefaultTime, Limit, decide_rows
-from topotune.tune.diagnosis import sample_warnings
+from topotune.tune.diagnosis import (
+    Seen,
+    dropped_warnings,
+    look_at,
+    sample_warnings,
+    samples_in_words,
+    seen_in,
+    seen_of,
+)
 from topotune.tune.finalists import (
     Conditions,
     choose_finalists,
@@ -102,11 +110,8 @@ _PHASES: Final[dict[str, Phase]] = {
     "condition": "conditions",
 }
 """The phase that trials of a purpose are taken in; others are taken in several."""
-_UNSTABLE: Final = 0.1
-"""Share of missed starts from which a run says that the machine was unsteady."""
-
 _SCATTERED: Final = 0.5
-"""Interquartile range over median from which it says so of one size."""
+"""Interquartile range over median from which a run says that the machine was unsteady at a size."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,6 +144,8 @@ class _Run:
     notes: list[str] = field(default_factory=list)
     best: dict[int, BestSoFar] = field(default_factory=dict)
     default_timed: dict[int, Timed] = field(default_factory=dict)
+    seen: list[Seen] = field(default_factory=list)
+    """How the samples of the last phase that took some look."""
     weights: Mapping[int, float] = field(default_factory=dict)
     """Of each searched size, its share of the job's communication."""
     phase: Phase = "pilot"
@@ -271,13 +278,10 @@ def choose_rows(
             f"searched{_what_runs_at(rows, [one for one in options.sizes if one >= size])}; "
             f"try --budget {math.ceil(enough_s / 60)}m"
         )
-    if sampling.dropped > _UNSTABLE * (sampling.taken + sampling.dropped):
-        share = sampling.dropped / (sampling.taken + sampling.dropped)
-        run.warnings.append(
-            f"{share:.0%} of the samples were dropped because a rank missed the common start: "
-            "the machine was busy"
-        )
-    run.warnings.extend(sample_warnings(confirmations))
+    run.warnings.extend(dropped_warnings(sampling.dropped, sampling.taken))
+    run.warnings.extend(sample_warnings(run.seen))
+    if (look := samples_in_words(run.seen, sampling.dropped)) is not None:
+        run.notes.append(look)
     run.warnings.extend(_inconsistencies(run.default_timed, confirmations, limit))
     run.warnings.extend(_problems(sampling, searches))
     run.report("done")
@@ -331,6 +335,7 @@ def _pilot(run: _Run, predicted_s: Callable[[int], float]) -> dict[int, DefaultT
         last_bytes, last_s = size, float(np.median(times_s))
         called_s += last_s
         run.default_timed[size] = Timed.of(size, times_s)
+        run.seen.append(Seen(what=format_bytes(size), arm="default", look=look_at(times_s)))
         defaults[size] = DefaultTime(
             median_s=last_s, num_samples=len(times_s), scatter=max(_LEAST_SCATTER, log_scatter(times_s))
         )
@@ -601,9 +606,15 @@ def _confirm(
             min_gain=run.options.min_gain,
             seed=run.options.seed,
         )
-    nulls = controls.judged(
-        [taken[index] for index in null_points], min_gain=run.options.min_gain, seed=run.options.seed
-    )
+    of_controls = [taken[index] for index in null_points]
+    of_nulls = [
+        seen
+        for point, by_candidate in zip(controls.points, of_controls, strict=True)
+        for candidate, blocks in by_candidate.items()
+        for seen in seen_of(point.message_bytes, candidate, blocks)
+    ]
+    run.seen = [*seen_in(confirmations), *of_nulls] or run.seen
+    nulls = controls.judged(of_controls, min_gain=run.options.min_gain, seed=run.options.seed)
     return confirmations, nulls
 
 

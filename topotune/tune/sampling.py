@@ -30,7 +30,6 @@ from topotune.tune.trial import (
     CandidateFailedError,
     Check,
     Condition,
-    MissedStartsError,
 )
 from topotune.units import format_bytes, format_seconds
 
@@ -45,8 +44,9 @@ _WARMUPS: Final = 2
 _LONG_S: Final = 0.05
 """Calls that take longer are warmed up once: what a first call costs more is small beside them."""
 
-_ATTEMPTS: Final = 4
-"""A round is asked for at most this often before the size is given up as unmeasurable."""
+_ON_CLOCK: Final = 2
+"""So many times the rounds that are wanted are asked for at common starts. What is missing then runs behind a
+barrier, where no rank can miss a start: so every size can be timed."""
 
 _GUESS_STRETCH: Final = 1.5
 """Starts are this much further apart than a call is guessed to take, until some were timed."""
@@ -207,7 +207,6 @@ class Sampling:
 
         Raises:
             CandidateFailedError: a call had to be cut off, or broke down; what was timed is lost.
-            MissedStartsError: ranks keep missing their starts.
         """
         recorded = self.past.take((purpose, message_bytes, tuple(arms), condition), num_rounds)
         for times_s, arm in zip(recorded.T, arms, strict=True):
@@ -219,19 +218,9 @@ class Sampling:
         whole: list[Samples] = list(recorded)
         asked = 0
         while (missing := num_rounds - len(whole)) > 0 and (not blocks or self.now_s() < until_s):
-            if asked >= _ATTEMPTS * num_rounds + 8:
-                error = MissedStartsError(
-                    f"ranks missed {sum(block.num_missed for block in blocks)} of {asked * len(arms)} "
-                    f"common starts of {arms[-1].label} at {message_bytes} bytes",
-                    hint="the machine is too busy to measure on: stop what else runs there",
-                )
-                self._end(number, {**_outcome(blocks), "problem": error.message})
-                raise error
-            # A round of many arms is lost with any of them: long before attempts run out a barrier must do.
-            loses_rounds = asked >= _ATTEMPTS * num_rounds / 2 and len(whole) < asked / 2
-            block = self._block(
-                message_bytes, arms, missing, first_guess_s, condition, on_clock=not loses_rounds
-            )
+            # A round of many arms is lost with any of them.
+            on_clock = asked < _ON_CLOCK * num_rounds
+            block = self._block(message_bytes, arms, missing, first_guess_s, condition, on_clock=on_clock)
             asked += len(block.orders)
             self.on_trial(purpose, message_bytes, arms)
             began_s = self.now_s()
@@ -292,6 +281,7 @@ class Sampling:
         )
 
     def _learn(self, block: Block, times: BlockTimes, took_s: float) -> None:
+        assert times.scheme == "clock" or times.num_missed == 0, "nobody misses a start behind a barrier"
         kept = ~np.isnan(times.times_s)
         if block.condition == "idle" and kept.any():
             # A call that missed its start took its time all the same.

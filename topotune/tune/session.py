@@ -214,6 +214,7 @@ def compare_worker(
             num_ranks=world.num_ranks,
             plan=options.plan_path,
             warnings=warnings,
+            num_dropped=sampling.dropped,
             step=step,
             tables=compared,
         )

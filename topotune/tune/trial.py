@@ -13,7 +13,6 @@ from typing import Any, Final, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from topotune.errors import RunError
 from topotune.plan.describe import params_in_words
 from topotune.plan.model import DEFAULT_ALGORITHM
 
@@ -138,14 +137,6 @@ class Broken:
 
     arm: int
     why: str
-
-
-class MissedStartsError(RunError):
-    """Ranks keep missing their common starts: what was to be timed cannot be, for now.
-
-    Rank 0 alone raises it, between two commands, while all others wait for the next one: whether the run goes
-    on without this trial is for rank 0 to say, and no rank can differ.
-    """
 
 
 class CandidateFailedError(Exception):
