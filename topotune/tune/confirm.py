@@ -9,6 +9,7 @@ so drawn several times (`topotune.tune.statistics`); what passes is judged over 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -258,25 +259,19 @@ def judge_in_looks(
             for one in samples_of(passes.points[index], taken[index])
         }
         luck = luck_of_connections(blocks for index in looks for blocks in taken[index].values())
+        judged = partial(judge, min_gain=min_gain, seed=seed, luck=luck)
         passed = {key for key, one in found.items() if one.passed}
+        still_open = [key for key in samples if key not in passed]
         # What had passed stays so; its interval is one of all, whatever else passes.
-        for keys, correction, left in (
-            (samples.keys() - passed, "holm", num_comparisons - len(passed)),
-            (samples.keys() & passed, "bonferroni", num_comparisons),
-        ):
-            ordered = [key for key in samples if key in keys]
-            judged = judge(
-                [samples[key] for key in ordered],
-                num_comparisons=left,
-                min_gain=min_gain,
-                seed=seed,
-                correction=correction,
-                luck=luck,
-            )
-            for key, one in zip(ordered, judged, strict=True):
-                before = found.get(key)
-                if before is None or not before.passed or one.comparison.low > before.comparison.low:
-                    found[key] = one
+        again = [key for key in samples if key in passed]
+        of_open = judged([samples[key] for key in still_open], num_comparisons=num_comparisons - len(passed))
+        of_again = judged(
+            [samples[key] for key in again], num_comparisons=num_comparisons, correction="bonferroni"
+        )
+        found |= dict(zip(still_open, of_open, strict=True))
+        for key, one in zip(again, of_again, strict=True):
+            if one.comparison.low > found[key].comparison.low:
+                found[key] = one
         # A candidate that was cut off in later passes has no samples left: it does not pass.
         found = {key: one for key, one in found.items() if key[1] in taken[key[0]]}
         for index in visited:

@@ -24,9 +24,9 @@ interval of three launches misses in a tenth of runs in place of a twentieth. `c
 pay with its own variance, moderated by that of all rows as far as they agree (Smyth 2004: the prior's degrees
 of freedom follow from how the logs of the rows' variances scatter).
 
-Nothing is trimmed. The number of rounds is fixed before they are run, so no peeking has to be paid for; many
-rows are paid for by Bonferroni, which keeps the intervals simultaneous, or where only decisions are wanted by
-Holm's steps (`topotune.tune.judge`). Outliers, autocorrelation and two modes are told, not removed.
+Nothing is trimmed. To look more than once is paid for (`topotune.tune.looks`). Many rows are paid for by
+Bonferroni, which keeps the intervals simultaneous, or where only decisions are wanted by Holm's steps
+(`topotune.tune.judge`). Outliers, autocorrelation and two modes are told, not removed.
 """
 
 import math
