@@ -99,7 +99,13 @@ def main() -> None:
 
 
 def step_ranks(world: World) -> StepRanks:
-    return StepRanks(world.planned, world.raw, Messages(world.private.group), world.nodes.node_of_rank)
+    return StepRanks(
+        world.planned,
+        world.raw,
+        Messages(world.private.group),
+        world.nodes.node_of_rank,
+        lambda: (world.fresh_planned(), world.fresh_raw()),
+    )
 
 
 def time_allreduces(world: World, sizes: Sequence[int], repeats: int) -> dict[str, list[list[float]]]:

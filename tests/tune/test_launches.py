@@ -1,11 +1,15 @@
 """Several launches: a launch is a block, and a row must hold over all of them."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from closed_schema import validate_written
 from fake_bench import FAST, TREE
 from test_known import OPTIONS, evidence, plan
+from test_step_choice import MadeUpRanks
+from test_step_choice import compare as compare_step
 
 from topotune.plan import Row, load_plan, plan_to_document
 from topotune.tune.compare import ComparisonRow, comparison_to_document
@@ -223,7 +227,7 @@ def compared(rng, ratio):
         two_modes=False,
     )
     document = comparison_to_document([row], num_ranks=2, plan="plan.json", warnings=["busy"])
-    return {"document": document, "samples": samples_to_json(found)}
+    return {"document": document, "samples": {"": samples_to_json(found)}, "step_s": []}
 
 
 @pytest.mark.parametrize(
@@ -240,12 +244,43 @@ def test_a_verdict_over_launches_needs_launches_that_agree(ratios, verdict):
     assert document["warnings"] == ["busy"]
 
 
-def test_a_step_is_compared_in_the_first_launch_alone():
+def test_each_launch_of_a_comparison_has_its_share_of_the_time_and_a_seed_of_its_own():
     payload = {"budget_s": 30.0, "seed": 0, "step": {"compute": "sleep"}}
     shares = [compare_payload(payload, 3, number) for number in range(3)]
-    assert [one["step"] for one in shares] == [{"compute": "sleep"}, None, None]
+    assert [one["step"] for one in shares] == [{"compute": "sleep"}] * 3
     assert [one["budget_s"] for one in shares] == [10.0] * 3
     assert len({one["seed"] for one in shares}) == 3
+
+
+def test_tables_and_the_step_are_judged_over_all_launches_too():
+    rng = np.random.default_rng(6)
+    step, _ = compare_step(MadeUpRanks())
+    results = []
+    for ratio in (0.8, 1.1, 0.9):
+        one = compared(rng, ratio)
+        own = {"collective": "allgather", "group": "dp", "num_ranks": 2, "rows": one["document"]["rows"]}
+        one["document"] |= {"tables": [own], "step": step}
+        one["samples"]["allgather, dp"] = one["samples"][""]
+        one["step_s"] = [(ratio * np.exp(rng.normal(0, 0.01, 9))).tolist(), np.ones(9).tolist()]
+        results.append(one)
+    document = compared_document({"seed": 0}, results)
+    ((row,),) = [table["rows"] for table in document["tables"]]
+    for found in (row, document["step"]):
+        assert found["verdict"] == "same"
+        assert found["ratio_ci"][0] < 0.8 < 1.1 < found["ratio_ci"][1]
+    assert (row["num_samples"], document["step"]["num_samples"]) == (36, 27)
+    validate_written(json.loads(json.dumps(document)), "comparison")
+
+
+def test_what_one_launch_alone_says_is_told_with_its_number():
+    rng = np.random.default_rng(7)
+    results = [compared(rng, 1.0) for _ in range(2)]
+    results[1]["document"]["warnings"] = ["busy", "late"]
+    assert compared_document({"seed": 0}, results)["warnings"] == [
+        "busy",
+        "launch 2: late",
+        "2 launches hardly tell how far launches differ: --launches 3 does",
+    ]
 
 
 def test_confirmations_travel_without_their_intervals():

@@ -44,6 +44,10 @@ def test_gradients_come_in_their_order_also_where_several_are_ready_at_once():
         assert tuple(seen) == gradients.sizes
 
 
+def fresh():
+    return dist.new_group(backend="topotune"), dist.new_group(backend="gloo")
+
+
 def emulated(rank, num_ranks, store, compute):
     """Rounds of all ways to run a step, driven as rank 0 drives them; gradients of an arm afterwards."""
     from contextlib import closing
@@ -55,7 +59,7 @@ def emulated(rank, num_ranks, store, compute):
     use(None)
     dist.init_process_group("topotune")
     raw, private = dist.new_group(backend="gloo"), dist.new_group(backend="gloo")
-    with closing(StepRanks(dist.group.WORLD, raw, Messages(private), (0,) * num_ranks)) as ranks:
+    with closing(StepRanks(dist.group.WORLD, raw, Messages(private), (0,) * num_ranks, fresh)) as ranks:
         results = {"prepared": ranks.do({"what": "prepare", "compute": compute})}
         ranks.do({"what": "begin", "gradients": gradients_to_document(made_up()), "num_units": 20})
         arms = {"job": ("raw", None), "planned": ("plan", [0.5, 1.0]), "alone": ("alone", None)}
@@ -105,7 +109,7 @@ def adopting(rank, num_ranks, store):
     world = dist.group.WORLD
     raw, private = dist.new_group(backend="gloo"), dist.new_group(backend="gloo")
     seen = []
-    with closing(StepRanks(world, raw, Messages(private), (0,) * num_ranks)) as ranks:
+    with closing(StepRanks(world, raw, Messages(private), (0,) * num_ranks, fresh)) as ranks:
         ranks.do({"what": "prepare", "compute": "sleep"})
         ranks.do({"what": "begin", "gradients": gradients_to_document(made_up()), "num_units": 20})
         for algorithm in ("ring", "recursive_doubling"):
@@ -122,6 +126,59 @@ def test_steps_under_a_plan_run_by_the_one_that_was_adopted_last():
     assert run_world(2, adopting) == [[{"ring"}, {"recursive_doubling"}]] * 2
 
 
+def renewing(rank, num_ranks, store):
+    """Steps under a plan on the groups of a first look, and on those of a second; which groups ran them."""
+    from contextlib import closing
+
+    from job_plan import job_plan, rows
+
+    from topotune.links.messages import Messages
+    from topotune.plan import plan_to_document
+    from topotune.train import use
+    from topotune.tune.step_ranks import StepRanks
+
+    use(None)
+    dist.init_process_group("topotune")
+    world = dist.group.WORLD
+    raw, private = dist.new_group(backend="gloo"), dist.new_group(backend="gloo")
+    made = []
+
+    def made_fresh():
+        made.append(fresh())
+        return made[-1]
+
+    seen = []
+    with closing(StepRanks(world, raw, Messages(private), (0,) * num_ranks, made_fresh)) as ranks:
+        ranks.do({"what": "prepare", "compute": "sleep"})
+        ranks.do({"what": "begin", "gradients": gradients_to_document(made_up()), "num_units": 20})
+        ranks.do({"what": "plan", "plan": plan_to_document(job_plan(num_ranks, rows((0, "ring", {}))))})
+        for look in (1, 2):
+            if look == 2:
+                ranks.do({"what": "renew"})
+            before = world.calls
+            ranks.do({"what": "arm", "arm": {"name": "job", "way": "raw", "caps_mb": None}})
+            ranks.do({"what": "arm", "arm": {"name": "planned", "way": "plan", "caps_mb": None}})
+            taken = ranks.do({"what": "rounds", "orders": [["job", "planned"], ["planned", "job"]]})
+            own = made[-1][0].calls if made else {}
+            seen.append(
+                (
+                    sum((world.calls - before).values()) > 0,
+                    {name for collective, name in own if collective == "allreduce"},
+                    np.array(taken["by_rank"]).shape,
+                )
+            )
+        ranks.do({"what": "rounds", "orders": [["job"]]})
+    dist.destroy_process_group()
+    return len(made), seen
+
+
+def test_a_second_look_runs_under_the_same_plan_on_groups_of_its_own():
+    for num_made, (first, second) in run_world(2, renewing):
+        assert num_made == 1
+        assert first == (True, set(), (2, 4))
+        assert second == (False, {"ring"}, (2, 4))
+
+
 def failing(rank, num_ranks, store):
     """A planned algorithm that breaks on one rank in the middle of a backward."""
     from contextlib import closing
@@ -134,7 +191,7 @@ def failing(rank, num_ranks, store):
     dist.init_process_group("topotune")
     world = dist.group.WORLD
     raw, private = dist.new_group(backend="gloo"), dist.new_group(backend="gloo")
-    with closing(StepRanks(world, raw, Messages(private), (0,) * num_ranks)) as ranks:
+    with closing(StepRanks(world, raw, Messages(private), (0,) * num_ranks, fresh)) as ranks:
         ranks.do({"what": "prepare", "compute": "sleep"})
         ranks.do({"what": "begin", "gradients": gradients_to_document(made_up()), "num_units": 20})
         ranks.do({"what": "arm", "arm": {"name": "job", "way": "raw", "caps_mb": None}})

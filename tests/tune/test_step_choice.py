@@ -7,13 +7,15 @@ import pytest
 from closed_schema import validate_written
 
 from topotune.plan.model import Evidence, Row
+from topotune.report.step import describe_step
 from topotune.step.buckets import assign_buckets, layout_of, limits_of
 from topotune.step.curve import Curve
 from topotune.step.gradients import Gradient, Gradients, gradients_from_document
 from topotune.step.timeline import timeline_of
 from topotune.tune.compare import comparison_to_document
 from topotune.tune.step_bench import StepBench
-from topotune.tune.step_choice import choose_buckets, compare_steps
+from topotune.tune.step_choice import choose_buckets
+from topotune.tune.step_compare import compare_steps, joined_steps
 from topotune.units import MIB
 
 LATENCY_S, S_PER_BYTE = 0.002, 1e-8
@@ -35,10 +37,23 @@ def gradients(timed=True):
 
 
 class MadeUpRanks:
-    """Two ranks on which steps take what the model says, times ``factor(caps)``, with noise."""
+    """Two ranks on which steps take what the model says, times ``factor(caps)``, with noise.
 
-    def __init__(self, factor=lambda caps: 1.0, *, memory_bytes=1e12, breaks=False):
-        self.factor, self.memory_bytes, self.breaks = factor, memory_bytes, breaks
+    Under the plan they take ``luck(renewals)`` times as long again.
+    """
+
+    def __init__(
+        self,
+        factor=lambda caps: 1.0,
+        *,
+        memory_bytes=1e12,
+        breaks=False,
+        luck=lambda caps, renewals: 1.0,
+        modes=(1.0,),
+    ):
+        self.modes = modes
+        self.factor, self.memory_bytes, self.breaks, self.luck = factor, memory_bytes, breaks, luck
+        self.renewals = 0
         self.rng = np.random.default_rng(0)
         self.arms = {}
         self.now_s = 0.0
@@ -64,7 +79,7 @@ class MadeUpRanks:
         if arm["way"] == "alone":
             step_s = self.gradients.backward_s
         elif arm["way"] == "plan":
-            step_s *= self.factor(arm["caps_mb"])
+            step_s *= self.factor(arm["caps_mb"]) * self.luck(arm["caps_mb"], self.renewals)
         self.arms[arm["name"]] = step_s, arm["way"]
         layout = None if arm["way"] == "alone" else list(layout_of(self.gradients.gradients, buckets))
         taken = self.rounds({"orders": [[arm["name"]]] * 3})
@@ -75,6 +90,7 @@ class MadeUpRanks:
         times_s = np.array([self.arms[name][0] for name in names]) * self.rng.normal(
             1, 0.003, (2, len(names))
         )
+        times_s = times_s * self.rng.choice(self.modes, len(names))
         self.now_s += float(times_s.max(axis=0).sum())
         self.steps += len(names)
         plans = [name for name in names if self.arms[name][1] == "plan"]
@@ -82,6 +98,10 @@ class MadeUpRanks:
             "by_rank": times_s.tolist(),
             "broken": [plans[0], "connection reset"] if self.breaks and plans else None,
         }
+
+    def renew(self, command):
+        self.renewals += 1
+        self.arms.clear()
 
     def drop(self, command):
         for name in command["names"]:
@@ -163,8 +183,41 @@ def test_buckets_that_gain_by_the_model_alone_do_not_enter(a_plan):
     assert choice.warnings[0].startswith("torch's own buckets stay: the best of others")
 
 
+def test_buckets_that_gain_on_one_set_of_connections_alone_do_not_enter(a_plan):
+    lucky = MadeUpRanks(luck=lambda caps, renewals: 1.0 if caps is None or renewals == 0 else 1.5)
+    choice = choose(lucky, a_plan(rows()))
+    assert lucky.renewals == 1
+    assert choice.ddp.bucket_caps_mb is None
+    assert choice.ddp.layout_bytes == (4 * MIB, 28 * MIB, 16 * MIB)
+    assert any(line.startswith("torch's own buckets stay: the best of others") for line in choice.warnings)
+
+
+def test_what_one_look_denies_needs_no_second(a_plan):
+    ranks = MadeUpRanks(lambda caps: 1.0 if caps is None else 1.5)
+    choose(ranks, a_plan(rows()))
+    assert ranks.renewals == 0
+
+
+def test_both_looks_at_buckets_fit_into_the_time(a_plan):
+    for deadline_s in (60.0, 80.0, 120.0):
+        ranks = MadeUpRanks()
+        choice = choose(ranks, a_plan(rows()), deadline_s=deadline_s)
+        assert ranks.renewals == 1
+        assert choice.ddp.bucket_caps_mb is not None
+        assert ranks.now_s <= deadline_s
+        assert choice.ddp.evidence.num_samples % 2 == 0, "as many rounds in each look"
+        assert choice.ddp.evidence.num_samples >= 12
+
+
+def test_a_plan_that_slows_the_step_on_one_set_of_connections_alone_is_not_told_so(a_plan):
+    passing = MadeUpRanks(luck=lambda caps, renewals: 1.0 if renewals else 1.5)
+    choice = choose(passing, a_plan(rows()), deadline_s=100.0)
+    assert passing.renewals == 1
+    assert not any("slower than without it" in warning for warning in choice.warnings)
+
+
 def test_a_plan_that_slows_the_step_is_told_so(a_plan):
-    choice = choose(MadeUpRanks(lambda caps: 1.5), a_plan(rows()))
+    choice = choose(MadeUpRanks(lambda caps: 1.5), a_plan(rows()), deadline_s=100.0)
     assert any("slower than without it" in warning for warning in choice.warnings)
 
 
@@ -205,6 +258,52 @@ def compare(ranks, *, of=None, table=None, deadline_s=30.0):
         now_s=lambda: ranks.now_s,
         deadline_s=deadline_s,
     )
+
+
+def test_a_step_is_called_slower_only_where_that_is_seen_on_new_connections_too():
+    lasting = MadeUpRanks(lambda caps: 1.4)
+    step, _ = compare(lasting)
+    assert (step["verdict"], lasting.renewals) == ("slower", 1)
+    passing = MadeUpRanks(luck=lambda caps, renewals: 1.0 if renewals else 1.4)
+    again, _ = compare(passing)
+    assert (again["verdict"], passing.renewals) == ("same", 1)
+    assert again["num_samples"] == step["num_samples"], "both looks are in it"
+    low, high = again["ratio_ci"]
+    assert low < 0.95 < 0.98 < high
+    usual = MadeUpRanks()
+    assert (compare(usual)[0]["verdict"], usual.renewals) == ("faster", 0)
+
+
+def blocks_of_launches(ratios, scatter=0.01):
+    rng = np.random.default_rng(3)
+    return [
+        (ratio * np.exp(rng.normal(0, scatter, 10)), np.exp(rng.normal(0, scatter, 10))) for ratio in ratios
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ratios", "verdict"),
+    [((0.8, 0.81, 0.79), "slower"), ((0.6, 1.0, 0.9), "same"), ((1.5, 1.5, 1.5), "faster")],
+    ids=["slower in each", "launches disagree", "faster in each"],
+)
+def test_a_step_is_judged_over_launches_with_a_launch_as_the_unit(ratios, verdict):
+    first, _ = compare(MadeUpRanks())
+    step = joined_steps([first] * 3, blocks_of_launches(ratios), seed=0)
+    assert (step["verdict"], step["num_samples"]) == (verdict, 30)
+    assert step["plan_layout_bytes"] == first["plan_layout_bytes"]
+    assert joined_steps([], [], seed=0) is None
+
+
+def test_what_the_samples_of_a_step_look_like_is_told():
+    step, warnings = compare(MadeUpRanks(modes=(1.0, 1.5)), deadline_s=100.0)
+    assert step["two_modes"]
+    assert warnings[0].startswith("training steps: times have two modes at a step (default: ")
+    text = " ".join(describe_step(step).split())
+    assert f"{step['outlier_share']:.1%} of the samples were outliers, none was removed" in text
+    assert "times have two modes" in text
+    usual, warnings = compare(MadeUpRanks())
+    assert (usual["two_modes"], warnings) == (False, [])
+    assert "none has two modes" in describe_step(usual)
 
 
 @pytest.mark.parametrize(("factor", "verdict"), [(0.8, "faster"), (1.4, "slower")])

@@ -69,7 +69,8 @@ Launches = Annotated[
         metavar="N",
         min=1,
         max=20,
-        help="Measure in N launches, each on fresh processes; intervals hold what differs between them.",
+        help="Measure in N launches, each on fresh processes; intervals hold what differs between them. "
+        "3 or more tell how far they differ.",
     ),
 ]
 

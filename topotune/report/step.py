@@ -73,6 +73,12 @@ def describe_step(step: Mapping[str, Any]) -> str:
         f"({low:.2f} … {high:.2f}), {step['verdict']}, {step['num_samples']} pairs",
         f"  {step['gradients']}; the backward emulated by {step['compute']} on {threads} thread{plural}",
     ]
+    if step.get("outlier_share") is not None:
+        lines.append(
+            f"  {step['outlier_share']:.1%} of the samples were outliers, none was removed, neighbours "
+            f"correlate by {step['autocorrelation']:.2f}, "
+            + ("times have two modes" if step["two_modes"] else "none has two modes")
+        )
     if step["bound"] is not None:
         lines.append(f"  without the plan it is {step['bound']['text']}")
     lines.append(f"  DDP's own buckets: {_sizes('', step['default_layout_bytes'])}")

@@ -113,7 +113,10 @@ class ComparedStepDocument:
         ratio: default / plan.
         ratio_ci: its interval.
         num_samples: of each of the two.
-        verdict: as of a row.
+        verdict: as of a row; ``slower`` was seen on two sets of connections, or over several launches.
+        outlier_share: as of a row.
+        autocorrelation: as of a row.
+        two_modes: as of a row.
         gradients: whose step it is, in words.
         backward_s: length of the backward that was emulated.
         compute: what stood for the backward's computing.
@@ -132,6 +135,9 @@ class ComparedStepDocument:
     num_samples: int
     verdict: Verdict
     gradients: str
+    outlier_share: float | None = None
+    autocorrelation: float | None = None
+    two_modes: bool | None = None
     backward_s: float | None = None
     compute: str | None = None
     num_threads: int | None = None

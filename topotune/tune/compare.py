@@ -6,7 +6,9 @@ connections: there nothing but the dispatch between them can differ, and luck of
 of NCCL's own settings acts in a job through NCCL's tuner interface, whatever group calls; what stands for it
 here is a communicator that was told the setting, which NCCL's log has to confirm, as in tuning. A size where
 the plan seems slower is measured a second time on fresh samples and connections, and its interval is the
-hull of both: "slower" ends scripts, so it has to be seen twice.
+hull of both: "slower" ends scripts, so it has to be seen twice; of a training step, too
+(`topotune.tune.step_compare`). Several launches are several looks already: they are judged together
+(`topotune.tune.launches`).
 
 schema_version history of ``topotune/comparison``: 1 is the first.
 """
@@ -27,7 +29,7 @@ from topotune.tune.judge import CONFIDENCE, PASSES, Confirmation, Point
 from topotune.tune.options import DEFAULT_SIZES, CompareOptions
 from topotune.tune.points import ELEMENT_BYTES, odd_between
 from topotune.tune.sampling import Sampling
-from topotune.tune.statistics import Comparison, corrected, minimum_rounds, screen_arms
+from topotune.tune.statistics import Comparison, corrected, hull_of_looks, minimum_rounds
 from topotune.tune.trial import DEFAULT, PLANNED, WRAPPED, Candidate
 from topotune.units import format_bytes
 
@@ -38,6 +40,12 @@ FASTER, SLOWER = 1.02, 0.98
 """An interval wholly above the first is faster, wholly below the second slower, anything else the same."""
 
 Verdict = Literal["faster", "slower", "same"]
+
+OnCompared = Callable[[str, Sequence[Confirmation]], None]
+"""Gets what was measured of a table, with its samples: its name (`table_name`), and each size."""
+
+WORLD_TABLE: Final = ""
+"""The name of the allreduce over all ranks."""
 
 _MOST_ROUNDS: Final = 60
 _OVERHEAD: Final = 1.45
@@ -82,6 +90,11 @@ def verdict_of(low: float, high: float) -> Verdict:
     if low > FASTER:
         return "faster"
     return "slower" if high < SLOWER else "same"
+
+
+def table_name(collective: str, group: str) -> str:
+    """By which samples of a table beside the world's allreduce are found again."""
+    return f"{collective}, {group}"
 
 
 def sizes_to_compare(rows: Sequence[Row]) -> tuple[int, ...]:
@@ -233,23 +246,51 @@ def comparison_to_document(
     return document
 
 
-def joined_document(documents: Sequence[Mapping[str, Any]], found: Sequence[Confirmation]) -> dict[str, Any]:
+def joined_document(
+    documents: Sequence[Mapping[str, Any]],
+    found: Mapping[str, Sequence[Confirmation]],
+    step: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """The JSON document of several launches.
 
     Args:
         documents: of each launch, the first first.
-        found: over all of them, by size.
+        found: over all of them, by table and size.
+        step: over all of them; None where none was compared.
     """
     first = dict(documents[0])
-    algorithms = {row["message_bytes"]: row["algorithm"] for row in first["rows"]}
-    warnings = dict.fromkeys(line for document in documents for line in document["warnings"])
+    said = [line for document in documents for line in document["warnings"]]
+    warnings = []
+    for line in dict.fromkeys(said):
+        in_launches = [
+            number for number, document in enumerate(documents, start=1) if line in document["warnings"]
+        ]
+        of_all = len(in_launches) == len(documents)
+        warnings.append(line if of_all else f"launch {', '.join(map(str, in_launches))}: {line}")
+    if "tables" in first:
+        first["tables"] = [
+            {
+                **table,
+                "rows": _joined_rows(table["rows"], found[table_name(table["collective"], table["group"])]),
+            }
+            for table in first["tables"]
+        ]
+    if step is not None:
+        first["step"] = dict(step)
     return {
         **first,
         "num_launches": len(documents),
         "num_dropped": sum(document["num_dropped"] for document in documents),
-        "rows": [row_to_json(_row(one, algorithms[one.message_bytes])) for one in found],
-        "warnings": list(warnings),
+        "rows": _joined_rows(first["rows"], found[WORLD_TABLE]),
+        "warnings": warnings,
     }
+
+
+def _joined_rows(
+    of_first: Sequence[Mapping[str, Any]], found: Sequence[Confirmation]
+) -> list[dict[str, Any]]:
+    algorithms = {row["message_bytes"]: row["algorithm"] for row in of_first}
+    return [row_to_json(_row(one, algorithms[one.message_bytes])) for one in found]
 
 
 def row_to_json(row: ComparisonRow) -> dict[str, Any]:
@@ -283,17 +324,9 @@ def _joined(first: Confirmation, second: Confirmation | None) -> Confirmation:
     if second is None:
         return first
     blocks = (*first.blocks, *second.blocks)
-    both = screen_arms(
-        np.concatenate([default for default, _ in blocks]),
-        np.concatenate([other for _, other in blocks]),
-        confidence=CONFIDENCE,
+    return replace(
+        first, comparison=hull_of_looks((first.comparison, second.comparison), blocks), blocks=blocks
     )
-    hull = replace(
-        both,
-        low=min(both.ratio, first.comparison.low, second.comparison.low),
-        high=max(both.ratio, first.comparison.high, second.comparison.high),
-    )
-    return replace(first, comparison=hull, blocks=blocks)
 
 
 def _row(found: Confirmation, algorithm: str) -> ComparisonRow:

@@ -17,9 +17,9 @@ from topotune.errors import TopotuneError
 from topotune.plan import Plan, plan_from_document, plan_to_document
 from topotune.tune.compare import joined_document
 from topotune.tune.confirm import confirm
-from topotune.tune.judge import Point
+from topotune.tune.judge import Confirmation, Point
 from topotune.tune.known import keep, known_path
-from topotune.tune.launches import compared_samples, points_of, settled
+from topotune.tune.launches import compared_samples, launch_warnings, points_of, settled
 from topotune.tune.launches import samples_to_json as to_json
 from topotune.tune.options import TuneOptions
 from topotune.tune.progress import OnProgress
@@ -33,6 +33,7 @@ from topotune.tune.session import (
     told_to_all,
     tune_worker,
 )
+from topotune.tune.step_compare import joined_steps
 from topotune.tune.timing import TorchBench
 from topotune.tune.trial import Candidate
 from topotune.tune.world import joined_world
@@ -177,6 +178,7 @@ def tuned_document(
             f"{len(results)} launches: "
             + ("all rows hold" if lost == 0 else f"{lost} rows went back to the default")
         )
+        notes += launch_warnings(len(results))
     if (problem := _keep(plan, payload)) is not None:
         notes.append(problem)
     return plan_to_document(plan), notes
@@ -190,12 +192,11 @@ def _keep(plan: Plan, payload: Mapping[str, Any]) -> str | None:
 
 
 def compare_payload(payload: Mapping[str, Any], num_launches: int, number: int) -> dict[str, Any]:
-    """What a launch of ``compare`` is called with: its share of the time; a step in the first alone."""
+    """What a launch of ``compare`` is called with: its share of the time."""
     return {
         **payload,
         "budget_s": float(payload["budget_s"]) / num_launches,
         "seed": int(payload["seed"]) + number,
-        "step": payload["step"] if number == 0 else None,
     }
 
 
@@ -205,15 +206,34 @@ def compare_launch(
     on_network: Callable[[str], None],
     say: Callable[[TopotuneError], None],
 ) -> dict[str, Any] | None:
-    """One launch of ``compare`` on this rank: ``document`` and ``samples`` on rank 0."""
-    taken: list[list[dict[str, Any]]] = [[]]
+    """One launch of ``compare`` on this rank: ``document``, ``samples`` by table and ``step_s`` on rank 0."""
+    samples: dict[str, list[dict[str, Any]]] = {}
+    step_s: list[list[float]] = []
+
+    def on_compared(name: str, found: Sequence[Confirmation]) -> None:
+        samples[name] = to_json(found)
+
     document = compare_worker(
-        payload, on_network, say, on_progress, on_compared=lambda found: taken.append(to_json(found))
+        payload,
+        on_network,
+        say,
+        on_progress,
+        on_compared=on_compared,
+        on_step=lambda block: step_s.extend(side_s.tolist() for side_s in block),
     )
-    return None if document is None else {"document": document, "samples": taken[-1]}
+    return None if document is None else {"document": document, "samples": samples, "step_s": step_s}
 
 
 def compared_document(payload: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The comparison that all launches together give."""
-    found = compared_samples([one["samples"] for one in results], seed=int(payload["seed"]))
-    return joined_document([one["document"] for one in results], found)
+    seed = int(payload["seed"])
+    names = results[0]["samples"]
+    found = {name: compared_samples([one["samples"][name] for one in results], seed=seed) for name in names}
+    with_step = [one for one in results if one["step_s"]]
+    step = joined_steps(
+        [one["document"]["step"] for one in with_step],
+        [(np.array(one["step_s"][0]), np.array(one["step_s"][1])) for one in with_step],
+        seed=seed,
+    )
+    document = joined_document([one["document"] for one in results], found, step)
+    return {**document, "warnings": [*document["warnings"], *launch_warnings(len(results))]}

@@ -24,10 +24,17 @@ from topotune.tune.statistics import Block
 from topotune.tune.trial import DEFAULT, Candidate
 from topotune.units import format_bytes
 
-MOST: Final = 20
-"""Launches of one command."""
+_TELLING: Final = 3
+"""So many tell how far launches differ, also where rows are not alike (`topotune.tune.statistics`)."""
 
 _METHOD: Final = "; confirmed over {} launches, each on fresh processes, a launch as a block"
+
+
+def launch_warnings(num_launches: int) -> list[str]:
+    """What is to be said of how many there were."""
+    if num_launches >= _TELLING:
+        return []
+    return [f"{num_launches} launches hardly tell how far launches differ: --launches {_TELLING} does"]
 
 
 def samples_to_json(confirmations: Sequence[Confirmation]) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,7 +48,7 @@ from topotune.probe.numa import own_numa_node
 from topotune.step.buckets import assign_buckets, layout_of, limits_of
 from topotune.train.agreement import shape_of
 from topotune.tune.arrangement import Arrangement
-from topotune.tune.compare import arm_of, compare_plan, comparison_to_document
+from topotune.tune.compare import WORLD_TABLE, OnCompared, arm_of, compare_plan, comparison_to_document
 from topotune.tune.decide import Limit
 from topotune.tune.gpu_station import GpuStation, NcclEngine
 from topotune.tune.journal import ENDED
@@ -61,6 +62,7 @@ from topotune.tune.options import CompareOptions, TuneOptions, collectives_of
 from topotune.tune.pipeline import Choice, choose_rows
 from topotune.tune.progress import Measuring, OnProgress, share_of, share_of_budget
 from topotune.tune.sampling import Sampling
+from topotune.tune.statistics import Block
 from topotune.tune.step_ranks import StepRanks
 from topotune.tune.step_session import ROWS_SHARE, compared_step, rows_progress, with_buckets
 from topotune.tune.table_rows import note_tables, tune_tables, with_tables
@@ -130,7 +132,8 @@ def compare_worker(
     say: Callable[[TopotuneError], None] = lambda _error: None,
     on_progress: OnProgress = lambda _progress: None,
     *,
-    on_compared: Callable[[Sequence[Confirmation]], None] = lambda _found: None,
+    on_compared: OnCompared = lambda _name, _found: None,
+    on_step: Callable[[Block], None] = lambda _samples: None,
 ) -> dict[str, Any] | None:
     """Compare a plan with the default on this rank, together with all others.
 
@@ -140,7 +143,8 @@ def compare_worker(
         on_progress: called on rank 0, before each block of calls.
         on_network: called on rank 0 with each line about the network interfaces that the nodes use.
         say: as for `joined_world`.
-        on_compared: called on rank 0 with what was measured, and its samples.
+        on_compared: called on rank 0 with what was measured of each table, and its samples.
+        on_step: called on rank 0 with the samples of the training step, where one was compared.
 
     Returns:
         the document ``topotune/comparison`` on rank 0, None on the others.
@@ -199,13 +203,17 @@ def compare_worker(
                 of_table,
                 algorithm_at=lambda size: find_row(rows, size).algorithm if rows else "default",
                 arm_at=arm_at,
-                on_compared=on_compared,
+                on_compared=partial(on_compared, WORLD_TABLE),
             )
-            compared, table_warnings = compare_tables(tables, bench, agreement.plan, of_table)
+            compared, table_warnings = compare_tables(
+                tables, bench, agreement.plan, of_table, on_compared=on_compared
+            )
             warnings += table_warnings
             step = None
             if gradients is not None:
-                step, step_warnings = compared_step(agreement.plan, rows, gradients, options, bench)
+                step, step_warnings = compared_step(
+                    agreement.plan, rows, gradients, options, bench, on_step=on_step
+                )
                 warnings += step_warnings
         bench.end()
         warnings = [*([agreement.warning] if agreement.warning else []), *warnings]
@@ -454,7 +462,13 @@ def _warnings_of(place: NcclPlace) -> tuple[str, ...]:
 
 def step_ranks_of(world: World) -> StepRanks:
     """This rank's part in measuring training steps."""
-    return StepRanks(world.planned, world.raw, Messages(world.private.group), world.nodes.node_of_rank)
+    return StepRanks(
+        world.planned,
+        world.raw,
+        Messages(world.private.group),
+        world.nodes.node_of_rank,
+        lambda: (world.fresh_planned(), world.fresh_raw()),
+    )
 
 
 def _link_model(

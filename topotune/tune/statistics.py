@@ -249,6 +249,25 @@ def scatter_of_launches(rows: Iterable[Sequence[Block]]) -> Luck:
     )
 
 
+def hull_of_looks(looks: Sequence[Comparison], blocks: Sequence[Block]) -> Comparison:
+    """What several looks at the same arms say together: medians of all samples, the hull of the intervals.
+
+    So a side of 1 is left only where every look leaves it.
+
+    Args:
+        looks: each on fresh samples, at least one.
+        blocks: the samples of all of them.
+    """
+    default_s = np.concatenate([default for default, _ in blocks])
+    other_s = np.concatenate([other for _, other in blocks])
+    both = screen_arms(default_s, other_s, confidence=0.5)
+    return replace(
+        both,
+        low=min(both.ratio, *(look.low for look in looks)),
+        high=max(both.ratio, *(look.high for look in looks)),
+    )
+
+
 def _widened(
     compared: Comparison, row: "_RowOfBlocks", variance: float, degrees: float, confidence: float
 ) -> Comparison:

@@ -108,6 +108,10 @@ class StepBench:
         times_s = np.array(found["by_rank"], dtype=np.float64)
         return {name: times_s[:, [index for index, one in enumerate(flat) if one == name]] for name in names}
 
+    def renew(self) -> None:
+        """New connections for what runs with and without the plan. All arms are gone."""
+        self._do("renew")
+
     def drop(self, *names: str) -> None:
         """Let go of arms."""
         self._do("drop", names=list(names))

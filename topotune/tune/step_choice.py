@@ -1,45 +1,56 @@
-"""Choosing DDP's buckets, and comparing a step under a plan with one without: rank 0's decisions.
+"""Choosing DDP's buckets: rank 0's decisions.
 
 Theory of operation. The best buckets follow from the plan's measured rows (`topotune.step.projection`), but a
 model knows nothing of cores and memory that backward and exchange take from each other, so its choice is only
 a proposal. What it proposes runs in real DDP steps beside the default, a few rounds; the fastest is confirmed
-on fresh rounds, whose number is fixed before the first. It enters the plan where the interval of
-default / buckets lies above the margin; else the plan says that torch's own stay. The same rounds hold the
-step without the plan, which tells what the plan as a whole does to a step, and what bounds it.
+on fresh rounds, whose number is fixed before the first. Where the interval of default / buckets lies above
+the margin, as many rounds are run once more on new connections (`topotune.tune.step_looks`); buckets enter
+the plan where both looks say so, else the plan says that torch's own stay. The same rounds hold the step
+without the plan, which tells what the plan as a whole does to a step, and what bounds it.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from topotune.plan import Evidence, Plan, Row
+from topotune.plan import Evidence, Plan
 from topotune.plan.model import Ddp
-from topotune.step.bottleneck import StepBound, bound_of_step
+from topotune.step.bottleneck import StepBound
 from topotune.step.buckets import assign_buckets, layout_of, limits_of
 from topotune.step.curve import Curve, curves_of_rows
 from topotune.step.gradients import Gradients
 from topotune.step.projection import Layout, Projection, project
-from topotune.step.timeline import timeline_of, timeline_to_document
 from topotune.tune.compare import verdict_of
 from topotune.tune.judge import CONFIDENCE
-from topotune.tune.statistics import Comparison, compare_arms, minimum_rounds
+from topotune.tune.statistics import Comparison, Samples, minimum_rounds
 from topotune.tune.step_bench import StepBench, StepFailedError, balanced, slowest
-from topotune.tune.step_ranks import WARM_UP
+from topotune.tune.step_looks import (
+    ALONE,
+    JOB,
+    LONGEST_STEP_S,
+    MOST_ROUNDS,
+    OVERHEAD,
+    UNDER_PLAN,
+    Look,
+    all_looks,
+    bound_in,
+    judged,
+    longest_s,
+    stand_anew,
+    step_warnings,
+    too_long,
+)
+from topotune.tune.step_ranks import WARM_UP, Way
 from topotune.units import format_bytes, format_seconds
-
-JOB, UNDER_PLAN, ALONE = "without the plan", "under the plan", "backward alone"
 
 _LOOK_ROUNDS: Final = 3
 """Of all arms, before it is known how long a step takes."""
 
-_FEWEST_ROUNDS: Final = minimum_rounds(CONFIDENCE) + 2
-_MOST_ROUNDS: Final = 60
-_OVERHEAD: Final = 1.1
-_LONGEST_STEP_S: Final = 60.0
-"""Half of what the ranks wait for each other: a step may take longer than the model says."""
+_FEWEST_ROUNDS: Final = minimum_rounds(CONFIDENCE)
+"""Of each of two looks."""
 
 _LEAST_PREDICTED: Final = 0.002
 """Buckets that the model says gain less than this share of a step are not tried."""
@@ -71,10 +82,11 @@ class _Step:
     deadline_s: float
     seed: int
 
-    def rounds_left(self, round_s: float) -> int:
-        """How many rounds of this length the time holds."""
-        left = (self.deadline_s - self.now_s()) / (_OVERHEAD * round_s)
-        return max(0, min(_MOST_ROUNDS, math.floor(left)))
+    def rounds_of_look(self, step_s: Mapping[str, float]) -> int:
+        """How many rounds of all these arms, and as many of any two that begin anew, the time holds."""
+        left_s = (self.deadline_s - self.now_s()) / OVERHEAD
+        two_s = sum(sorted(step_s.values())[-2:])
+        return min(MOST_ROUNDS, math.floor((left_s - WARM_UP * two_s) / (sum(step_s.values()) + two_s)))
 
 
 def choose_buckets(
@@ -121,17 +133,18 @@ def choose_buckets(
     )
     found = project(gradients, curve, takes_list=takes_list)
     proposals = proposals_of(found)
-    longest_s = _longest_s(gradients, own_layout, (curve, default_curve))
+    at_most_s = longest_s(gradients, own_layout, (curve, default_curve))
     num_arms = 3 + len(proposals)
-    if longest_s > _LONGEST_STEP_S:
-        return _untried(gradients, bench, own_layout, _too_long(longest_s))
-    least_s = longest_s * ((WARM_UP + _LOOK_ROUNDS) * num_arms + 3 * _FEWEST_ROUNDS)
+    if at_most_s > LONGEST_STEP_S:
+        return _untried(gradients, bench, own_layout, too_long(at_most_s))
+    # Steps are shorter than at worst: whether there is time for a second look is asked when that is known.
+    least_s = at_most_s * ((WARM_UP + _LOOK_ROUNDS) * num_arms + 3 * _FEWEST_ROUNDS)
     if now_s() + least_s > deadline_s:
         return _untried(
             gradients,
             bench,
             own_layout,
-            f"no time to run training steps of up to {format_seconds(longest_s)}: "
+            f"no time to run training steps of up to {format_seconds(at_most_s)}: "
             "torch's own buckets stay; a larger --budget gives it time",
         )
     if not bench.holds(gradients, num_arms):
@@ -153,78 +166,6 @@ def choose_buckets(
             own_layout,
             f"training steps under the plan failed ({error.why}): check the plan",
         )
-
-
-def compare_steps(
-    bench: StepBench,
-    rows: Sequence[Row],
-    gradients: Gradients,
-    *,
-    caps_mb: Sequence[float] | None,
-    seed: int,
-    now_s: Callable[[], float],
-    deadline_s: float,
-) -> tuple[dict[str, Any] | None, list[str]]:
-    """A step under the plan in use against one without, as JSON for the comparison; and warnings.
-
-    Args:
-        bench: measures steps.
-        rows: of the plan in use by the ``topotune`` group, for these ranks.
-        gradients: of the job.
-        caps_mb: the plan's bucket sizes as this torch can take them.
-        seed: of the bootstrap.
-        now_s: the run's clock.
-        deadline_s: when this should be over, by it; the fewest rounds are run even beyond.
-    """
-    own_layout = layout_of(gradients.gradients, assign_buckets(gradients.gradients, limits_of(None)))
-    curves = curves_of_rows(rows)
-    if curves is None and not gradients.timed:
-        return None, ["the plan has no times from which a backward follows: give --backward for the step"]
-    curve, default_curve = (None, None) if curves is None else curves
-    if default_curve is not None:
-        gradients = balanced(gradients, default_curve, own_layout)
-        longest_s = _longest_s(gradients, own_layout, curves or ())
-        if longest_s > _LONGEST_STEP_S:
-            return None, [_too_long(longest_s)]
-    if not bench.holds(gradients, 3):
-        return None, [
-            f"no memory to run training steps with {format_bytes(gradients.total_bytes)} of gradients "
-            f"({format_bytes(bench.memory_bytes)} for each rank)"
-        ]
-    bench.begin(gradients)
-    alone = bench.stand(ALONE, "alone")
-    job = bench.stand(JOB, "raw")
-    try:
-        planned = bench.stand(UNDER_PLAN, "plan", caps_mb)
-        names = (JOB, UNDER_PLAN, ALONE)
-        round_s = alone.step_s + job.step_s + planned.step_s
-        left = (deadline_s - now_s()) / (_OVERHEAD * round_s)
-        num_rounds = max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, math.floor(left)))
-        taken = bench.rounds(names, num_rounds)
-    except StepFailedError as error:
-        return None, [f"training steps under the plan failed: {error.why}"]
-    compared = compare_arms(slowest(taken[JOB]), slowest(taken[UNDER_PLAN]), confidence=CONFIDENCE, seed=seed)
-    layout = job.layout_bytes or own_layout
-    planned_layout = planned.layout_bytes or ()
-    # Without measured rows the exchange's share is not known, only what it adds.
-    bound = None if default_curve is None else _bound(taken, layout, default_curve)
-    return {
-        "default_median_s": compared.default_median_s,
-        "plan_median_s": compared.median_s,
-        "ratio": compared.ratio,
-        "ratio_ci": [compared.low, compared.high],
-        "num_samples": compared.num_rounds,
-        "verdict": verdict_of(compared.low, compared.high),
-        "gradients": gradients.in_words(),
-        "backward_s": gradients.backward_s,
-        "compute": bench.compute,
-        "num_threads": bench.num_threads,
-        "default_layout_bytes": list(layout),
-        "plan_layout_bytes": list(planned_layout),
-        "default_timeline": _timeline(gradients, None, layout, default_curve),
-        "plan_timeline": _timeline(gradients, caps_mb, planned_layout, curve),
-        "bound": None if bound is None else {"kind": bound.kind, "text": bound.text},
-    }, []
 
 
 def proposals_of(found: Projection) -> dict[str, Layout]:
@@ -268,13 +209,14 @@ def _measured(
     look = bench.rounds((ALONE, JOB, UNDER_PLAN, *proposals), _LOOK_ROUNDS)
     default_layout = job.layout_bytes or own.layout_bytes
     assert default_layout is not None
-    bound = _bound(look, default_layout, step.default_curve)
+    bound = bound_in(look, default_layout, step.default_curve)
     best = min(proposals, key=lambda name: float(np.median(slowest(look[name]))), default=None)
     if best is not None and len(proposals) > 1:
         bench.drop(*(name for name in proposals if name != best))
     bench.drop(ALONE)
     names = (JOB, UNDER_PLAN) if best is None else (JOB, UNDER_PLAN, best)
-    num_rounds = step.rounds_left(sum(float(np.median(slowest(look[name]))) for name in names))
+    step_s = {name: float(np.median(slowest(look[name]))) for name in names}
+    num_rounds = step.rounds_of_look(step_s)
     if num_rounds < _FEWEST_ROUNDS:
         return _untried(
             step.gradients,
@@ -283,11 +225,16 @@ def _measured(
             "no time to confirm buckets: torch's own stay; a larger --budget gives it time",
             bound=bound,
         )
-    taken = bench.rounds(names, num_rounds)
-    own_s = slowest(taken[UNDER_PLAN])
+    looks: list[Look] = [bench.rounds(names, num_rounds)]
+    if again := _to_see_again(looks[0], best, min_gain, step.seed):
+        arms: dict[str, tuple[Way, Sequence[float] | None]] = {JOB: ("raw", None), UNDER_PLAN: ("plan", None)}
+        if best is not None:
+            arms[best] = ("plan", proposals[best].caps_mb)
+        stand_anew(bench, {name: arms[name] for name in again})
+        looks.append(bench.rounds(again, num_rounds))
     chosen, evidence = None, None
     if best is not None:
-        compared = compare_arms(own_s, slowest(taken[best]), confidence=CONFIDENCE, seed=step.seed)
+        compared = judged(looks, UNDER_PLAN, best, seed=step.seed)
         if compared.low > 1 + min_gain:
             chosen = proposals[best]
             evidence = _evidence(compared, step.gradients, chosen.step_s)
@@ -296,13 +243,13 @@ def _measured(
                 f"torch's own buckets stay: the best of others ({_listed(layouts[best])}) made the step "
                 f"{compared.ratio:.3f} times as fast ({compared.low:.3f} … {compared.high:.3f})"
             )
-    whole = compare_arms(
-        slowest(taken[JOB]),
-        own_s if best is None or chosen is None else slowest(taken[best]),
-        confidence=CONFIDENCE,
-        seed=step.seed,
-    )
-    if verdict_of(whole.low, whole.high) == "slower":
+    under_plan = UNDER_PLAN if best is None or chosen is None else best
+    whole = judged(looks, JOB, under_plan, seed=step.seed)
+    step.warnings.extend(step_warnings(all_looks(looks, JOB), all_looks(looks, under_plan)))
+    if (
+        sum(JOB in look and under_plan in look for look in looks) > 1
+        and verdict_of(whole.low, whole.high) == "slower"
+    ):
         step.warnings.append(
             f"a training step under the plan is slower than without it: {whole.ratio:.3f} times as fast "
             f"({whole.low:.3f} … {whole.high:.3f}); topotune compare --step looks again"
@@ -311,7 +258,7 @@ def _measured(
         bucket_caps_mb=None if chosen is None else chosen.caps_mb,
         layout_bytes=default_layout if chosen is None or best is None else layouts[best],
         projected_from=step.curve.sizes,
-        evidence=evidence or _default_evidence(own_s, step.gradients),
+        evidence=evidence or _default_evidence(all_looks(looks, UNDER_PLAN), step.gradients),
         projection_loss=projection_loss,
         gradients=step.gradients.in_words(),
         compute=bench.compute,
@@ -320,32 +267,16 @@ def _measured(
     return StepChoice(ddp=ddp, warnings=tuple(step.warnings))
 
 
-def _timeline(
-    gradients: Gradients, caps_mb: Sequence[float] | None, layout_bytes: Sequence[int], curve: Curve | None
-) -> dict[str, Any] | None:
-    """When the model sends buckets, as JSON; None where no times are known, or DDP made other buckets."""
-    buckets = assign_buckets(gradients.gradients, limits_of(caps_mb))
-    if curve is None or layout_of(gradients.gradients, buckets) != tuple(layout_bytes):
-        return None
-    return timeline_to_document(timeline_of(gradients, buckets, curve.time_s))
-
-
-def _longest_s(gradients: Gradients, layout_bytes: Sequence[int], curves: Sequence[Curve]) -> float:
-    """A step at worst: everything one after the other."""
-    return gradients.backward_s + sum(max(curve.time_s(one) for curve in curves) for one in layout_bytes)
-
-
-def _too_long(longest_s: float) -> str:
-    return f"training steps of up to {format_seconds(longest_s)} are too long to be run: give fewer gradients"
-
-
-def _bound(taken: dict[str, Any], layout_bytes: Sequence[int], curve: Curve) -> StepBound:
-    return bound_of_step(
-        float(np.median(slowest(taken[JOB]))),
-        [float(time_s) for time_s in np.median(taken[ALONE], axis=1)],
-        layout_bytes,
-        curve,
-    )
+def _to_see_again(look: Look, best: str | None, min_gain: float, seed: int) -> tuple[str, ...]:
+    """The arms of what this look says that only counts if a second one says it, too; none for nothing."""
+    gains = best is not None and judged([look], UNDER_PLAN, best, seed=seed).low > 1 + min_gain
+    under_plan = best if best is not None and gains else UNDER_PLAN
+    whole = judged([look], JOB, under_plan, seed=seed)
+    slower = verdict_of(whole.low, whole.high) == "slower"
+    wanted = {UNDER_PLAN, under_plan} if gains else set()
+    if slower:
+        wanted |= {JOB, under_plan}
+    return tuple(name for name in look if name in wanted)
 
 
 def _evidence(compared: Comparison, gradients: Gradients, predicted_s: float) -> Evidence:
@@ -360,7 +291,7 @@ def _evidence(compared: Comparison, gradients: Gradients, predicted_s: float) ->
     )
 
 
-def _default_evidence(own_s: Any, gradients: Gradients) -> Evidence:
+def _default_evidence(own_s: Samples, gradients: Gradients) -> Evidence:
     median_s = float(np.median(own_s))
     return Evidence(
         median_s=median_s,

@@ -6,13 +6,16 @@ All arms stand at once, so that they can take turns. Rank 0 says in which order;
 barrier and lasts until this rank's backward, with the exchange in it, has ended. The slowest rank's is the
 step's. The first steps of an arm are not timed: DDP runs other buckets in them.
 
+Connections have luck of their own (`topotune.tune.statistics`), and DDP keeps the groups that it was made on.
+So a second look begins with new groups for both ways, under the same plan, and with arms made anew.
+
 A call that fails under the plan fails on every rank, each at its own call (the private connections are
 closed); the arm is dropped and the group's connections are made anew. What fails on the raw group is the end
 of the run, as anywhere.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from time import perf_counter
@@ -85,6 +88,7 @@ class StepRanks:
         raw: a gloo group of the same ranks.
         messages: between them, for what is not timed.
         node_of_rank: verified node numbers.
+        fresh: makes one more ``topotune`` group and one more raw group of the same ranks; collective.
     """
 
     def __init__(
@@ -93,11 +97,13 @@ class StepRanks:
         raw: dist.ProcessGroup,
         messages: Messages,
         node_of_rank: tuple[int, ...],
+        fresh: Callable[[], tuple[ProcessGroupTopotune, dist.ProcessGroup]],
     ) -> None:
         self._planned = planned
         self._raw = raw
         self._messages = messages
         self._node_of_rank = node_of_rank
+        self._fresh = fresh
         self._pace = Pace("sleep")
         self._gradients: Gradients | None = None
         self._num_units = 1
@@ -114,6 +120,8 @@ class StepRanks:
             return None
         if what == "plan":
             return self._adopt(command["plan"])
+        if what == "renew":
+            return self._renew()
         if what == "arm":
             return self._stand(StepArm.from_json(command["arm"]))
         if what == "rounds":
@@ -152,6 +160,15 @@ class StepRanks:
                 node_of_rank=self._node_of_rank,
             )
         )
+        self._messages.barrier()
+
+    def _renew(self) -> None:
+        """New groups, and so connections, for both ways. Arms go; the old groups stay: others hold them."""
+        self._arms.clear()
+        agreement = self._planned.agreement
+        self._planned, self._raw = self._fresh()
+        if agreement is not None:
+            self._planned.adopt(agreement)
         self._messages.barrier()
 
     def _stand(self, arm: StepArm) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The training step's part in ``tune`` and ``compare``, on rank 0: with what options, and how long."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -11,8 +11,10 @@ from topotune.step.gradients import Gradients
 from topotune.train.ddp import expressible, takes_cap_list
 from topotune.tune.options import CompareOptions, TuneOptions
 from topotune.tune.progress import OnProgress, Progress
+from topotune.tune.statistics import Block
 from topotune.tune.step_bench import StepBench
-from topotune.tune.step_choice import choose_buckets, compare_steps
+from topotune.tune.step_choice import choose_buckets
+from topotune.tune.step_compare import compare_steps
 from topotune.tune.timing import TorchBench
 
 ROWS_SHARE: Final = 0.7
@@ -61,7 +63,13 @@ def with_buckets(plan: Plan, gradients: Gradients, options: TuneOptions, bench: 
 
 
 def compared_step(
-    plan: Plan, rows: Sequence[Row], gradients: Gradients, options: CompareOptions, bench: TorchBench
+    plan: Plan,
+    rows: Sequence[Row],
+    gradients: Gradients,
+    options: CompareOptions,
+    bench: TorchBench,
+    *,
+    on_step: Callable[[Block], None] = lambda _samples: None,
 ) -> tuple[dict[str, Any] | None, list[str]]:
     """A step under the plan against one without, as JSON; and warnings.
 
@@ -71,6 +79,7 @@ def compared_step(
         gradients: of the job.
         options: of the comparison; with a step.
         bench: of rank 0.
+        on_step: gets the samples.
     """
     assert options.step is not None
     caps = None if plan.ddp is None else plan.ddp.bucket_caps_mb
@@ -83,4 +92,5 @@ def compared_step(
         seed=options.seed,
         now_s=bench.now_s,
         deadline_s=options.budget_s,
+        on_step=on_step,
     )

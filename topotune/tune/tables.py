@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
-from warnings import catch_warnings, filterwarnings
 
 import numpy as np
 import torch
@@ -26,13 +25,12 @@ import torch.distributed as dist
 from topotune.errors import WrongResultError
 from topotune.execute import Communicator
 from topotune.execute.check import check_parts_exact
-from topotune.execute.communicator import end_waits
 from topotune.plan import GroupShape, Plan, Row, find_group, find_row
 from topotune.plan.model import Collective
 from topotune.train import ProcessGroupTopotune
 from topotune.train.agreement import shape_of
 from topotune.tune.calls import Calls
-from topotune.tune.compare import compare_plan, row_to_json
+from topotune.tune.compare import OnCompared, compare_plan, row_to_json, table_name
 from topotune.tune.journal import TableName
 from topotune.tune.mesh import GroupSet, read_groups
 from topotune.tune.options import CompareOptions
@@ -41,7 +39,7 @@ from topotune.tune.sampling import Sampling
 from topotune.tune.timing import Station, TorchBench
 from topotune.tune.trial import DEFAULTS, PLANNED, Candidate, Condition
 from topotune.tune.workload import python_until_done, python_until_waited
-from topotune.tune.world import TIMEOUT, WAIT_LIMIT, World
+from topotune.tune.world import World
 from topotune.units import format_bytes
 
 
@@ -265,18 +263,9 @@ def _join(world: World, one: GroupSet) -> tuple[ProcessGroupTopotune, dist.Proce
     """This rank's group of the set, a raw one, and a private one. Collective over all ranks."""
     if len(one.groups) == 1:
         return world.planned, world.raw, world.private
-    with catch_warnings():
-        # What a plan has no table for is said by those who compare.
-        filterwarnings("ignore", message="topotune: the plan has no table", category=UserWarning)
-        groups = [dist.new_group(list(ranks), backend="topotune", timeout=TIMEOUT) for ranks in one.groups]
-    planned = next(group for group, ranks in zip(groups, one.groups, strict=True) if world.rank in ranks)
-    raw = world.fresh_raw(one.groups)
+    planned, raw = world.fresh_planned(one.groups), world.fresh_raw(one.groups)
     private = world.private.subgroup(one.group_of(world.rank), f"table {one.name}")
-    assert isinstance(planned, ProcessGroupTopotune)
     assert private is not None
-    planned.wait_limit = WAIT_LIMIT
-    world.watch.on_loss(lambda _loss: planned.stop_planned())
-    world.watch.on_loss(lambda _loss: end_waits(planned.wrapped))
     return planned, raw, private
 
 
@@ -291,7 +280,12 @@ def part_elements(message_bytes: int, num_ranks: int) -> int:
 
 
 def compare_tables(
-    tables: Sequence[Table], bench: TorchBench, plan: Plan, options: CompareOptions
+    tables: Sequence[Table],
+    bench: TorchBench,
+    plan: Plan,
+    options: CompareOptions,
+    *,
+    on_compared: OnCompared = lambda _name, _found: None,
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Each table of a plan against the default, as JSON; and warnings. On rank 0, while the others follow.
 
@@ -300,6 +294,7 @@ def compare_tables(
         bench: of the world.
         plan: in use.
         options: of one table: with its share of the budget.
+        on_compared: gets what was measured of a table, with its samples, and the name of the table.
 
     Raises:
         WrongResultError: the plan computes something else.
@@ -321,6 +316,7 @@ def compare_tables(
             rows,
             options,
             algorithm_at=partial(_algorithm_at, rows),
+            on_compared=partial(on_compared, table_name(table.collective, table.name)),
         )
         warnings += [f"{what}: {warning}" for warning in found_warnings]
         compared.append(

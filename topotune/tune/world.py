@@ -82,6 +82,24 @@ class World:
         self.watch.on_loss(end)
         return group
 
+    def fresh_planned(self, groups: Sequence[Sequence[int]] = ()) -> ProcessGroupTopotune:
+        """One more ``topotune`` group of all ranks, or this rank's of several, as `fresh_raw`.
+
+        It has the plan that the first one was made with, if any.
+        """
+        members = groups or (range(self.num_ranks),)
+        with warnings.catch_warnings():
+            # It was said of the first group; what a plan has no table for is said by those who compare.
+            warnings.filterwarnings("ignore", message="topotune: (the )?plan", category=UserWarning)
+            made = [dist.new_group(list(ranks), backend="topotune", timeout=TIMEOUT) for ranks in members]
+        planned = next(group for group, ranks in zip(made, members, strict=True) if self.rank in ranks)
+        assert isinstance(planned, ProcessGroupTopotune)
+        planned.wait_limit = WAIT_LIMIT
+        self.watch.on_loss(lambda _loss: planned.stop_planned())
+        if self.backend == "gloo":
+            self.watch.on_loss(lambda _loss: end_waits(planned.wrapped))
+        return planned
+
     @property
     def num_ranks(self) -> int:
         """How many there are."""
