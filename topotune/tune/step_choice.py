@@ -34,7 +34,7 @@ from topotune.tune.step_looks import (
     MOST_ROUNDS,
     OVERHEAD,
     UNDER_PLAN,
-    Look,
+    Rounds,
     all_looks,
     bound_in,
     judged,
@@ -225,7 +225,7 @@ def _measured(
             "no time to confirm buckets: torch's own stay; a larger --budget gives it time",
             bound=bound,
         )
-    looks: list[Look] = [bench.rounds(names, num_rounds)]
+    looks: list[Rounds] = [bench.rounds(names, num_rounds)]
     if again := _to_see_again(looks[0], best, min_gain, step.seed):
         arms: dict[str, tuple[Way, Sequence[float] | None]] = {JOB: ("raw", None), UNDER_PLAN: ("plan", None)}
         if best is not None:
@@ -267,7 +267,7 @@ def _measured(
     return StepChoice(ddp=ddp, warnings=tuple(step.warnings))
 
 
-def _to_see_again(look: Look, best: str | None, min_gain: float, seed: int) -> tuple[str, ...]:
+def _to_see_again(look: Rounds, best: str | None, min_gain: float, seed: int) -> tuple[str, ...]:
     """The arms of what this look says that only counts if a second one says it, too; none for nothing."""
     gains = best is not None and judged([look], UNDER_PLAN, best, seed=seed).low > 1 + min_gain
     under_plan = best if best is not None and gains else UNDER_PLAN

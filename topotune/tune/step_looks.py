@@ -30,8 +30,8 @@ OVERHEAD: Final = 1.1
 LONGEST_STEP_S: Final = 60.0
 """Half of what the ranks wait for each other: a step may take longer than the model says."""
 
-Look = Mapping[str, Samples]
-"""Seconds of each arm, by rank and round: shape (ranks, rounds)."""
+Rounds = Mapping[str, Samples]
+"""Of one look: seconds of each arm, by rank and round, shape (ranks, rounds)."""
 
 
 def stand_anew(bench: StepBench, arms: Mapping[str, tuple[Way, Sequence[float] | None]]) -> None:
@@ -49,7 +49,7 @@ def stand_anew(bench: StepBench, arms: Mapping[str, tuple[Way, Sequence[float] |
         bench.stand(name, way, caps_mb)
 
 
-def judged(looks: Sequence[Look], default: str, other: str, *, seed: int) -> Comparison:
+def judged(looks: Sequence[Rounds], default: str, other: str, *, seed: int) -> Comparison:
     """One arm against another over all looks that hold both: the hull of the looks' intervals.
 
     Args:
@@ -84,12 +84,12 @@ def step_warnings(default_s: Samples, other_s: Samples) -> list[str]:
     return [f"training steps: {line}" for line in sample_warnings(seen)]
 
 
-def all_looks(looks: Sequence[Look], name: str) -> Samples:
+def all_looks(looks: Sequence[Rounds], name: str) -> Samples:
     """The steps of an arm in all looks, slowest rank."""
     return np.concatenate([slowest(look[name]) for look in looks if name in look])
 
 
-def bound_in(look: Look, layout_bytes: Sequence[int], curve: Curve) -> StepBound:
+def bound_in(look: Rounds, layout_bytes: Sequence[int], curve: Curve) -> StepBound:
     """What bounds the step without the plan, by a look that holds the backward alone, too."""
     return bound_of_step(
         float(np.median(slowest(look[JOB]))),
