@@ -132,10 +132,51 @@ def test_the_search_ends_when_going_on_is_worth_less_than_it_costs():
 
 
 def test_the_ending_says_what_is_left_to_gain():
-    said = Ending(left=0.0042, by_time=False).in_words()
-    assert said == "the search ended early: further tuning is worth at most 0.42 %"
-    assert "a larger --budget is worth at most 3 %" in Ending(left=0.03, by_time=True).in_words()
-    assert "at most 0.01 %" in Ending(left=0.0, by_time=False).in_words()
+    said = Ending(left=0.0042, most=0.021, by_time=False).in_words()
+    assert said == (
+        "the search ended early: further tuning is worth at most 2.1 % (95 % confidence), "
+        "0.42 % in expectation"
+    )
+    by_time = Ending(left=0.03, most=0.12, by_time=True).in_words()
+    assert "a larger --budget is worth at most 12 % (95 % confidence), 3 % in expectation" in by_time
+    assert "at most 0.01 %" in Ending(left=0.0, most=0.0, by_time=False).in_words()
+
+
+def test_what_is_left_is_bounded_with_95_percent_confidence():
+    """Against draws of what candidates may really gain, independent and all alike."""
+    rng = np.random.default_rng(3)
+    sizes = [
+        (0.25, [Known(log_ratio=-0.05 * number, error=0.1) for number in range(12)]),
+        (0.75, [Known(log_ratio=-0.3, error=0.4), Known(log_ratio=0.02, error=0.05)]),
+    ]
+    ending = Ending.of(sizes, by_time=True)
+    for alike in (False, True):
+        gained = np.zeros(20_000)
+        for weight, own in sizes:
+            shape = (len(gained), 1 if alike else len(own))
+            gains = [one.log_ratio for one in own] + rng.normal(size=shape) * [one.error for one in own]
+            gained += weight * np.maximum(0.0, gains.max(axis=1))
+        shares = 1 - np.exp(-gained)
+        assert np.mean(shares > ending.most) < 0.05
+        assert shares.mean() < ending.left
+    assert ending.left < ending.most < 0.6
+
+
+def test_many_untried_candidates_are_not_worth_the_sum_of_each():
+    unknown = Known(log_ratio=-0.2, error=0.5)
+    alone, many = (Ending.of([(1.0, [unknown] * count)], by_time=True) for count in (1, 40))
+    the_sum = 1 - math.exp(-40 * expected_improvement(-0.2, 0.5))
+    assert the_sum > 0.98
+    assert alone.left < many.left < many.most < 0.75
+    assert alone.left == pytest.approx(1 - math.exp(-expected_improvement(-0.2, 0.5)), rel=1e-3)
+
+
+def test_nothing_open_leaves_nothing_to_gain():
+    assert Ending.of([], by_time=False) == Ending(left=0.0, most=0.0, by_time=False)
+    settled = [Known(log_ratio=-0.5, error=0.01)]
+    ending = Ending.of([(1.0, settled)], by_time=False)
+    assert ending.most == 0.0
+    assert ending.left < 1e-6
 
 
 def test_sizes_weigh_by_what_the_job_spends_on_them():

@@ -5,7 +5,13 @@ if they were known. For a candidate that was timed, the difference to the best s
 standard error; for one that was not, the prediction stands in, shifted and blurred by how wrong predictions
 of tried candidates have been. Of each, the expected improvement is
 E max(0, N(mean, sd^2)) = mean Phi(z) + sd phi(z) with z = mean / sd (Mockus 1975; Jones, Schonlau and Welch
-1998), and their sum is no less than the expected improvement of the best of them, so that "at most" holds.
+1998), and their sum is no less than the expected improvement of the best of them.
+
+Where to measure next that sum tells well enough; what a run says of its end must be nearer. However the
+errors of candidates hang together, P(best improvement > x) is at most the sum of P(each > x) (Boole), and at
+most 1. The x at which that sum is 5 % over all sizes together bounds what is left with 95 % confidence, and
+its integral over x > 0 bounds the expectation, closely: ten candidates that nothing is known of are not worth
+ten times one. Both hold as far as errors of predictions are like those seen so far.
 
 Weighted with the share of a job's communication that a size has, and divided by what the next measurement
 costs, it says where to measure next; and when all of it is less than measuring costs, the search ends. For
@@ -24,6 +30,15 @@ from topotune.tune.trial import Candidate
 
 SERVED: Final = 100.0
 """Communication that a plan serves, in budgets: a minute of tuning for more than an hour and a half of it."""
+
+LEFT_CONFIDENCE: Final = 0.95
+"""With which no more is left to gain than a run says."""
+
+_STEP: Final = 1e-5
+"""In log-time, and in probability: how nearly that is found."""
+
+_FARTHEST: Final = 16.0
+"""No gain in log-time is larger: what nothing at all is known of may save any share of the time."""
 
 _PRIOR_SPREAD: Final = 0.5
 """Standard deviation of log(measured / predicted), while fewer than three tried candidates tell it."""
@@ -62,20 +77,45 @@ class Ending:
     """How a search came to its end.
 
     Attributes:
-        left: share of the job's communication that going on could gain at most, in expectation.
+        left: share of the job's communication that going on gains in expectation, at most.
+        most: what it gains at most, with 95 % confidence.
         by_time: whether time ran out; else going on was worth less than it costs, or nothing was left.
     """
 
     left: float
+    most: float
     by_time: bool
+
+    @classmethod
+    def of(cls, gains: Sequence[tuple[float, Sequence[Known]]], *, by_time: bool) -> "Ending":
+        """From what is open at each size.
+
+        Args:
+            gains: of each size its share of the job's communication, and by how much, in log-time, each
+                candidate is thought to improve the choice there (`open_gains`).
+            by_time: whether time ran out.
+        """
+        error_share = (1 - LEFT_CONFIDENCE) / max(1, len(gains))
+        left = sum(weight * _expected_best(own) for weight, own in gains)
+        most = sum(weight * _most_of_best(own, error_share) for weight, own in gains)
+        return cls(left=-math.expm1(-left), most=-math.expm1(-max(left, most)), by_time=by_time)
 
     def in_words(self) -> str:
         """One line for the plan."""
-        percent = max(0.01, 100 * self.left)
-        worth = f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
-        if self.by_time:
-            return f"the search ended with its time: a larger --budget is worth at most {worth}"
-        return f"the search ended early: further tuning is worth at most {worth}"
+        subject = (
+            "the search ended with its time: a larger --budget"
+            if self.by_time
+            else "the search ended early: further tuning"
+        )
+        return (
+            f"{subject} is worth at most {_percent(self.most)} ({100 * LEFT_CONFIDENCE:g} % confidence), "
+            f"{_percent(self.left)} in expectation"
+        )
+
+
+def _percent(share: float) -> str:
+    percent = max(0.01, 100 * share)
+    return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
 
 
 def expected_improvement(mean: float, sd: float) -> float:
@@ -103,6 +143,56 @@ def expected_regret(known: Sequence[Known], expected: Iterable[Known]) -> float:
 def improvement(known: Sequence[Known], expected: Known) -> float:
     """What one that was not tried is expected to improve on the best of the default and those known."""
     return _improvement(_best(known), expected)
+
+
+def open_gains(known: Sequence[Known], expected: Iterable[Known]) -> list[Known]:
+    """By how much, in log-time, each other candidate is thought to improve on the best so far, and its error.
+
+    Args:
+        known: as for `expected_regret`.
+        expected: as for `expected_regret`.
+    """
+    best = _best(known)
+    others = [*(one for one in (_DEFAULT, *known) if one is not best), *expected]
+    return [
+        Known(log_ratio=best.log_ratio - one.log_ratio, error=math.hypot(best.error, one.error))
+        for one in others
+        if math.isfinite(one.log_ratio)
+    ]
+
+
+def _exceeding(gains: Sequence[Known], least: float) -> float:
+    """At most how probable it is that any of these normal gains exceeds this one, within [0, 1]."""
+    total = 0.0
+    for one in gains:
+        if one.error > 0:
+            total += math.erfc((least - one.log_ratio) / one.error / math.sqrt(2)) / 2
+        else:
+            total += one.log_ratio > least
+    return min(1.0, total)
+
+
+def _most_of_best(gains: Sequence[Known], error_share: float) -> float:
+    """What the best of these gains exceeds with at most this probability; log-time, >= 0."""
+    if _exceeding(gains, 0.0) <= error_share:
+        return 0.0
+    low, high = 0.0, 1.0
+    while _exceeding(gains, high) > error_share and high < _FARTHEST:
+        low, high = high, 2 * high
+    while high - low > _STEP:
+        middle = (low + high) / 2
+        low, high = (middle, high) if _exceeding(gains, middle) > error_share else (low, middle)
+    return high
+
+
+def _expected_best(gains: Sequence[Known]) -> float:
+    """What the best of these gains, or 0, is in expectation, at most; log-time."""
+    if not gains:
+        return 0.0
+    # Where the sum of probabilities is still 1 nothing is saved; beyond, each counts by its own tail.
+    certain = _most_of_best(gains, 1.0 - _STEP)
+    beyond = sum(expected_improvement(one.log_ratio - certain, one.error) for one in gains)
+    return certain + beyond
 
 
 def _best(known: Sequence[Known]) -> Known:

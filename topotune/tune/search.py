@@ -42,6 +42,7 @@ from topotune.tune.regret import (
     expected_regret,
     grown,
     improvement,
+    open_gains,
     put_right,
 )
 from topotune.tune.resume import Past
@@ -215,6 +216,10 @@ class SizeSearch:
     def regret(self) -> float:
         """What the choice at this size is expected to lose, in log-time, if nothing more is measured here."""
         return expected_regret(self._in_play(), self._expected())
+
+    def open_gains(self) -> list[Known]:
+        """By how much each other candidate may improve the choice at this size, in log-time."""
+        return open_gains(self._in_play(), self._expected())
 
     def residuals(self) -> dict[Candidate, Known]:
         """How wrong predictions of candidates that were timed here are: log(measured / predicted).
@@ -548,7 +553,9 @@ def search_sizes(
         search.spent_s += sampling.now_s() - started_s
         worth = worth_of_all()
         after_step()
-    return Ending(left=1 - math.exp(-sum(worth.values())), by_time=by_time)
+    return Ending.of(
+        [(weights[search.message_bytes], search.open_gains()) for search in searches], by_time=by_time
+    )
 
 
 def _one_per_algorithm(candidates: Iterable[Candidate]) -> list[Candidate]:
