@@ -24,6 +24,7 @@ _PHASES: Final[dict["Phase", str]] = {
     "conditions": "trying the best beside a backward",
     "confirm": "confirming on fresh samples",
     "null trials": "the default against itself, as a control",
+    "dispatch": "timing the backend's dispatch",
     "step": "timing training steps",
     "compare": "comparing",
     "done": "done",

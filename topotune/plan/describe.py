@@ -1,9 +1,10 @@
 """An algorithm's parameters for people: short, whatever the number of ranks."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from topotune.plan.grouping import groups_in_words
+from topotune.units import format_bytes
 
 _SHOWN_WEIGHTS: Final = 8
 
@@ -26,3 +27,21 @@ def params_in_words(params: Mapping[str, Any]) -> dict[str, str]:
         else:
             words[name] = str(value)
     return words
+
+
+def worth_from_in_words(lost_bytes: Iterable[int], other_bytes: Iterable[int]) -> str:
+    """From which size on the backend is worth using, where default rows lose to its dispatch.
+
+    Dispatch takes as long at any size, so that what it costs falls with the size: what counts is the largest
+    size that loses.
+
+    Args:
+        lost_bytes: sizes at which the default through the backend is slower than plain, at least one.
+        other_bytes: further sizes of which it is known that dispatch does not count there, or that the plan
+            leaves the default.
+    """
+    last = max(lost_bytes)
+    beyond = [size for size in other_bytes if size > last]
+    if not beyond:
+        return "the backend is worth using at none of the sizes that were tried"
+    return f"the backend is worth using from {format_bytes(min(beyond))} on"

@@ -57,7 +57,8 @@ class Trial:
 
     Attributes:
         number: counts the trials of a run from 0.
-        purpose: ``pilot``, ``check``, ``search``, ``condition``, ``confirm`` or ``null``.
+        purpose: ``pilot``, ``check``, ``search``, ``condition``, ``confirm``, ``null`` or
+            ``dispatch``.
         message_bytes: buffer on each rank.
         arms: what ran in turn.
         condition: what the main thread did meanwhile: ``idle``, ``backward`` or ``busy``.
@@ -179,7 +180,7 @@ class TuningRun:
         """What the arms of the world's allreduce took.
 
         Of what ran while the main thread did nothing else, in the search and the confirmation alike; null
-        trials ran the default on other connections.
+        trials ran the default on other connections, those of dispatch called it in another way.
         """
         return _curves(self.trials)
 
@@ -187,7 +188,7 @@ class TuningRun:
 def _curves(trials: tuple[Trial, ...]) -> Curves:
     found: dict[Arm, dict[int, list[float]]] = {}
     for trial in trials:
-        if trial.condition != "idle" or trial.purpose == "null":
+        if trial.condition != "idle" or trial.purpose in ("null", "dispatch"):
             continue
         for index, arm in enumerate(trial.arms):
             if samples_s := trial.samples_s(index):

@@ -34,6 +34,12 @@ from topotune.tune.diagnosis import (
     seen_in,
     seen_of,
 )
+from topotune.tune.dispatch_cost import (
+    loss_in_words,
+    note_in_words,
+    sizes_of_default_rows,
+    time_dispatch,
+)
 from topotune.tune.finalists import (
     Conditions,
     choose_finalists,
@@ -63,6 +69,9 @@ from topotune.units import format_bytes, format_seconds
 
 _PILOT_ENDS, _SEARCH_ENDS, _CONDITIONS_END, _CONFIRM_ENDS, _NULL_ENDS = 0.20, 0.50, 0.66, 0.87, 0.97
 """Shares of the budget, counted from the moment the ranks joined."""
+
+_DISPATCH_ENDS: Final = 0.985
+"""So does the share of what the backend's dispatch is timed in, when the rows are known."""
 
 _SEARCH_LEAST: Final = 0.35
 """The search ends no sooner than here, counted like them."""
@@ -256,6 +265,7 @@ def choose_rows(
             *(key for key, found in conditions.items() if found.problem is not None),
         },
     )
+    _time_dispatch(run, rows, {size: one.median_s for size, one in defaults.items()})
     for size in sorted(size for size in finalists if finalists[size] != plan.kept[size]):
         run.warnings.append(
             f"no time to confirm {finalists[size].label} at {format_bytes(size)}: "
@@ -412,7 +422,7 @@ def _search(
         after_step=after_step,
     )
     if searches:
-        run.note("search ended", {"left": ending.left, "by_time": ending.by_time})
+        run.note("search ended", {"left": ending.left, "most": ending.most, "by_time": ending.by_time})
         run.notes.append(ending.in_words())
     return searches
 
@@ -616,6 +626,18 @@ def _confirm(
     run.seen = [*seen_in(confirmations), *of_nulls] or run.seen
     nulls = controls.judged(of_controls, min_gain=run.options.min_gain, seed=run.options.seed)
     return confirmations, nulls
+
+
+def _time_dispatch(run: _Run, rows: Sequence[Row], default_s: Mapping[int, float]) -> None:
+    """Where rows that keep the default lose by the backend's dispatch; noted, and warned of."""
+    asked = sizes_of_default_rows(rows, default_s)
+    if asked:
+        run.report("dispatch")
+    costs = time_dispatch(run.sampling, asked, deadline_s=run.ends_s(_DISPATCH_ENDS))
+    if (note := note_in_words(costs, asked)) is not None:
+        run.notes.append(note)
+    if (loss := loss_in_words(costs, rows, list(default_s), asked)) is not None:
+        run.warnings.append(loss)
 
 
 def _certificate(run: _Run, plan: ConfirmationPlan, nulls: NullTrials) -> Certificate:

@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-Phase = Literal["links", "pilot", "search", "conditions", "confirm", "null trials", "step", "compare", "done"]
+Phase = Literal[
+    "links", "pilot", "search", "conditions", "confirm", "null trials", "dispatch", "step", "compare", "done"
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

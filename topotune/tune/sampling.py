@@ -33,7 +33,7 @@ from topotune.tune.trial import (
 )
 from topotune.units import format_bytes, format_seconds
 
-Purpose = Literal["pilot", "search", "condition", "confirm", "null"]
+Purpose = Literal["pilot", "search", "condition", "confirm", "null", "dispatch"]
 OnTrial = Callable[[Purpose | Literal["check"], int, Sequence[Candidate]], None]
 
 _LOG: Final = logging.getLogger(__name__)

@@ -49,6 +49,7 @@ from topotune.tune.points import ELEMENT_BYTES
 from topotune.tune.trial import (
     DEFAULT,
     DEFAULTS,
+    DISPATCHED,
     PLANNED,
     TWIN,
     WRAPPED,
@@ -283,6 +284,9 @@ class Station:
         self._built.clear()
 
     def _choose(self, arm: Candidate, limit_s: float | None) -> None:
+        if arm == DISPATCHED:
+            self._planned.override = (DEFAULT.algorithm, {})
+            return
         if arm in DEFAULTS:
             return
         self._planned.override = None if arm == PLANNED else (arm.algorithm, arm.params)

@@ -70,8 +70,12 @@ WRAPPED: Final = Candidate("default", '{"connections":"of the plan"}')
 """The default on the connections of the group under the ``topotune`` group: where a plan says "default" both
 arms of a comparison send over the same ones, so that only the dispatch between them can differ."""
 
-DEFAULTS: Final = frozenset({DEFAULT, TWIN, WRAPPED})
-"""Arms that run the wrapped library's own allreduce, on whatever connections."""
+DISPATCHED: Final = Candidate("default", '{"connections":"of the plan","through":"dispatch"}')
+"""The default as a job calls it where a plan says "default": through the ``topotune`` group, over the same
+connections as `WRAPPED`."""
+
+DEFAULTS: Final = frozenset({DEFAULT, TWIN, WRAPPED, DISPATCHED})
+"""Arms that run the wrapped library's own allreduce, on whatever connections and however called."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,6 +15,7 @@ _PURPOSES: Final = {
     "condition": "condition: beside a backward, or busy Python",
     "confirm": "confirm: finalists on fresh samples",
     "null": "null: the default against itself",
+    "dispatch": "dispatch: the default through the backend",
 }
 _MAX_TRIALS: Final = 5_000
 """Of a longer run the last ones are drawn; the table has all."""
