@@ -365,7 +365,7 @@ def test_progress_tells_phases_in_order_and_ends_with_done():
     reports = []
     choose(FakeBench(factors({FAST: 3.0})), [FAST], reports=reports)
     phases = list(dict.fromkeys(report.phase for report in reports))
-    assert phases == ["pilot", "search", "conditions", "confirm", "done"]
+    assert phases == ["pilot", "search", "conditions", "confirm", "dispatch", "done"]
     assert all(0 <= before.done <= after.done <= 1 for before, after in pairwise(reports))
     assert reports[-1].best[4096].algorithm == FAST.label
 

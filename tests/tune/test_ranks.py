@@ -171,6 +171,38 @@ def test_candidates_go_through_dispatch_and_the_default_does_not():
     assert calls == other_calls
 
 
+def dispatch_rank(rank, num_ranks, store):
+    import time
+
+    import numpy as np
+
+    from topotune.tune.dispatch_cost import time_dispatch
+    from topotune.tune.sampling import Sampling
+    from topotune.tune.timing import Station, TorchBench
+    from topotune.tune.world import joined_world
+
+    with joined_world(None) as world:
+        station = Station(world.planned, world.raw, world.private, world.nodes.node_of_rank)
+        if rank != 0:
+            station.follow()
+            return dict(world.planned.calls)
+        bench = TorchBench(station, started_s=time.perf_counter())
+        sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+        costs = time_dispatch(sampling, {4: 1e-4, 1024: 1e-4}, deadline_s=5.0)
+        bench.end()
+        num_rounds = [(cost.message_bytes, cost.comparison.num_rounds) for cost in costs]
+        return num_rounds, dict(world.planned.calls)
+
+
+def test_half_of_the_calls_that_tell_what_dispatch_costs_go_through_it():
+    (num_rounds, calls), other_calls = run_world(2, dispatch_rank)
+    assert [size for size, _ in num_rounds] == [4, 1024]
+    total = sum(rounds for _, rounds in num_rounds)
+    assert set(calls) == {("allreduce", "default")}
+    assert calls["allreduce", "default"] >= total
+    assert calls == other_calls
+
+
 def known_rank(rank, num_ranks, store, payload, home):
     from topotune.tune.session import tune_worker
 

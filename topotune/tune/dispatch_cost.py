@@ -95,7 +95,7 @@ def time_dispatch(
             first: the smallest lose most.
 
     Returns:
-        of each size that was timed, ascending.
+        of each size that was timed often enough to tell, ascending.
     """
     left_s = deadline_s - sampling.now_s()
     costs_s = {size: 2 * sampling.stretch(time_s) * time_s for size, time_s in default_s.items()}
@@ -126,6 +126,8 @@ def time_dispatch(
     found = []
     for size, parts in taken.items():
         times_s = np.concatenate(parts)
+        if len(times_s) < minimum_rounds(confidence):
+            continue
         comparison = screen_arms(times_s[:, 0], times_s[:, 1], confidence=confidence)
         found.append(DispatchCost(message_bytes=size, comparison=comparison))
     return tuple(found)
