@@ -8,8 +8,13 @@ plan with its 95 % interval over all rows of a cluster together; ``limit`` is th
 the links' configured rates. A transfer reaches about 0.96 of that rate (packet headers, TCP), and small
 messages cost latency that the limit leaves out.
 
-Writes ``lab.csv``, ``lab.md`` and the plans and comparisons behind them into FOLDER; a cluster whose
-comparison stands there already is not run again. Needs Linux and root.
+A cluster of one node has no limit. Beside it stands what the host's memory does: the time in which as many
+processes as there are ranks, at once, copy a message each (`copy_bandwidth` says why that, and why it is no
+bound), and what share of the plan's time that is.
+
+Writes ``lab.csv``, ``lab.md`` and the plans, comparisons and copies behind them into FOLDER; a cluster whose
+comparison stands there already is not run again, and copies that stand there are not timed again. Needs Linux
+and root.
 """
 
 import argparse
@@ -19,12 +24,15 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pandas
 import torch
+from copy_bandwidth import Copies, measure
 
 import topotune
 from topotune import units
@@ -63,7 +71,7 @@ def main() -> None:
         if not comparison.exists():
             on_lab(profile, "tune", "--budget", options.budget, *sizes, "-o", plan)
             on_lab(profile, "compare", plan, "--budget", options.compare_budget, *sizes, "-o", comparison)
-        rows += rows_of(profile, plan, comparison)
+        rows += rows_of(profile, plan, comparison, copies_of(profile, comparison))
         frame = pandas.DataFrame(rows)
         frame.to_csv(options.output / "lab.csv", index=False)
         (options.output / "lab.md").write_text(page(frame, load_before))
@@ -80,8 +88,29 @@ def on_lab(profile: LabProfile, *arguments: str | Path) -> None:
         sys.exit(f"exit code {done.returncode} of {shlex.join(command)}")
 
 
-def rows_of(profile: LabProfile, plan_file: Path, comparison_file: Path) -> list[dict[str, Any]]:
-    """One row a size; times in seconds."""
+def copies_of(profile: LabProfile, comparison_file: Path) -> dict[int, Copies]:
+    """Copies of the compared sizes by as many processes as the cluster has ranks; none of several nodes."""
+    if len(profile.nodes) > 1:
+        return {}
+    path = comparison_file.with_name(f"{profile.name}.copies.json")
+    if not path.exists():
+        sizes = [row["message_bytes"] for row in json.loads(comparison_file.read_text())["rows"]]
+        found = measure(profile.num_ranks, sizes)
+        path.write_text(json.dumps([asdict(one) for one in found]))
+    return {one["message_bytes"]: Copies(**one) for one in json.loads(path.read_text())}
+
+
+def rows_of(
+    profile: LabProfile, plan_file: Path, comparison_file: Path, copies: Mapping[int, Copies]
+) -> list[dict[str, Any]]:
+    """One row a size; times in seconds.
+
+    Args:
+        profile: the cluster.
+        plan_file: of it.
+        comparison_file: of that plan.
+        copies: by size; what was not timed, as on several nodes, is missing.
+    """
     table = load_plan(plan_file).groups[0].allreduce
     assert table is not None
     graph = line_rate_graph(profile)
@@ -90,6 +119,7 @@ def rows_of(profile: LabProfile, plan_file: Path, comparison_file: Path) -> list
     for compared in json.loads(comparison_file.read_text())["rows"]:
         size = compared["message_bytes"]
         limit_s = bound.time_s(size) if isinstance(bound, Bound) else None
+        copied = copies.get(size)
         rows.append(
             {
                 "cluster": profile.name,
@@ -106,6 +136,11 @@ def rows_of(profile: LabProfile, plan_file: Path, comparison_file: Path) -> list
                 "plan_percent_of_limit": None
                 if limit_s is None
                 else 100 * limit_s / compared["plan_median_s"],
+                "copy_s": None if copied is None else copied.median_s,
+                "copied_bytes_per_s": None if copied is None else copied.copied_bytes_per_s,
+                "copy_percent_of_plan": None
+                if copied is None
+                else copied.percent_of(compared["plan_median_s"]),
             }
         )
     return rows
@@ -124,7 +159,9 @@ def page(frame: pandas.DataFrame, load_before: float) -> str:
         "",
         "Float32, gloo's default against the plan, interleaved; medians. `ratio` is default / plan with its "
         "simultaneous 95 % interval over a cluster's rows. `limit` is the shortest possible time at line "
-        "rate; transfers reach about 0.96 of it.",
+        "rate; transfers reach about 0.96 of it. Where there is none, on one node, `copies` is the time in "
+        "which as many processes as ranks copy a message each, at once: as many bytes as an allreduce reads "
+        "and writes at least; a yardstick, not a bound.",
         "",
         "| cluster | size | default | plan | algorithm | ratio | limit | plan reaches |",
         "| --- | ---: | ---: | ---: | --- | --- | ---: | ---: |",
@@ -138,11 +175,26 @@ def page(frame: pandas.DataFrame, load_before: float) -> str:
             units.format_seconds(row.plan_median_s),
             row.algorithm,
             f"{row.ratio:.2f} [{row.ratio_low:.2f}, {row.ratio_high:.2f}] {row.verdict}",
-            units.format_seconds(row.limit_s) if has_limit else "none",
-            f"{row.plan_percent_of_limit:.0f} %" if has_limit else "",
+            *(limit_cells(row) if has_limit else copies_cells(row)),
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
+
+
+def limit_cells(row: Any) -> tuple[str, str]:
+    """The limit, and what share of it the plan reaches."""
+    return units.format_seconds(row.limit_s), f"{row.plan_percent_of_limit:.0f} %"
+
+
+def copies_cells(row: Any) -> tuple[str, str]:
+    """Where there is no limit: the copies beside it, and what share of the plan's time they take."""
+    if pandas.isna(row.copy_s):
+        return "none", ""
+    rate = units.format_rate(row.copied_bytes_per_s)
+    return (
+        f"none; copies {units.format_seconds(row.copy_s)} ({rate})",
+        f"copies take {row.copy_percent_of_plan:.0f} % of it",
+    )
 
 
 if __name__ == "__main__":
