@@ -5,22 +5,24 @@ import math
 import numpy as np
 import pytest
 
+from topotune.tune.blocks import (
+    Luck,
+    compare_blocks,
+    compare_launches,
+    luck_of_connections,
+    scatter_of_launches,
+)
 from topotune.tune.judge import clears
 from topotune.tune.statistics import (
     Comparison,
-    Luck,
     autocorrelation,
     clopper_pearson,
     compare_arms,
-    compare_blocks,
-    compare_launches,
     corrected,
     effective_samples,
-    luck_of_connections,
     minimum_rounds,
     outlier_share,
     rounds_needed,
-    scatter_of_launches,
     signed_rank_interval,
     two_modes,
 )
@@ -264,7 +266,7 @@ def wrong_runs(monkeypatch, launch_sd, num_launches, runs=300, *, compare=None):
             outlier_share=0.0,
         )
 
-    monkeypatch.setattr("topotune.tune.statistics.compare_arms", ratio_alone)
+    monkeypatch.setattr("topotune.tune.blocks.compare_arms", ratio_alone)
     rng = np.random.default_rng(21)
     confidence = corrected(0.95, len(launch_sd))
     wrong = 0

@@ -23,13 +23,14 @@ import numpy as np
 from topotune.errors import WrongResultError
 from topotune.plan.model import DEFAULT_ALGORITHM, Row
 from topotune.plan.nccl import NCCL
+from topotune.tune.blocks import hull_of_looks
 from topotune.tune.confirm import confirm
 from topotune.tune.diagnosis import dropped_warnings, look_at, sample_warnings, seen_in
 from topotune.tune.judge import CONFIDENCE, PASSES, Confirmation, Point
 from topotune.tune.options import DEFAULT_SIZES, CompareOptions
 from topotune.tune.points import ELEMENT_BYTES, odd_between
 from topotune.tune.sampling import Sampling
-from topotune.tune.statistics import Comparison, corrected, hull_of_looks, minimum_rounds
+from topotune.tune.statistics import Comparison, corrected, minimum_rounds
 from topotune.tune.trial import DEFAULT, PLANNED, WRAPPED, Candidate
 from topotune.units import format_bytes
 

@@ -2,7 +2,7 @@
 
 Where the finalists must hold stands in `topotune.tune.points`, how many rounds each point gets in
 `topotune.tune.plan_rounds`. All points are visited in several passes, each on new connections, whose luck is
-so drawn several times (`topotune.tune.statistics`); what passes is judged over all of them together
+so drawn several times (`topotune.tune.blocks`); what passes is judged over all of them together
 (`topotune.tune.judge`). Where time is left, points that are still open get more passes and another look
 (`topotune.tune.looks`).
 """
@@ -14,11 +14,12 @@ from typing import Final
 
 import numpy as np
 
+from topotune.tune.blocks import Block, luck_of_connections
 from topotune.tune.judge import PASSES, Confirmation, Correction, Point, PointSamples, judge
 from topotune.tune.looks import NEAR, Key, error_share, next_visits, passes_of
 from topotune.tune.plan_rounds import count_comparisons, fewest_rounds
 from topotune.tune.sampling import Sampling
-from topotune.tune.statistics import Block, Samples, luck_of_connections
+from topotune.tune.statistics import Samples
 from topotune.tune.trial import DEFAULTS, TWIN, Candidate, CandidateFailedError
 
 _KNOWN_SHARE: Final = 0.05

@@ -11,15 +11,9 @@ from typing import Final
 
 import numpy as np
 
+from topotune.tune.blocks import Block
 from topotune.tune.judge import Confirmation
-from topotune.tune.statistics import (
-    Block,
-    Samples,
-    autocorrelation,
-    effective_samples,
-    outlier_share,
-    two_modes,
-)
+from topotune.tune.statistics import Samples, autocorrelation, effective_samples, outlier_share, two_modes
 from topotune.tune.trial import PLANNED, TWIN, Candidate
 from topotune.units import format_bytes, format_seconds
 

@@ -12,17 +12,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal
 
-from topotune.tune.sampling import num_warmups
-from topotune.tune.statistics import (
+from topotune.tune.blocks import (
     Block,
-    Comparison,
     Luck,
     compare_blocks,
     compare_launches,
-    corrected,
     luck_of_connections,
     scatter_of_launches,
 )
+from topotune.tune.sampling import num_warmups
+from topotune.tune.statistics import Comparison, corrected
 from topotune.tune.trial import DEFAULT, Candidate
 
 Correction = Literal["holm", "bonferroni"]

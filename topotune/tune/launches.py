@@ -18,14 +18,14 @@ from typing import Any, Final
 import numpy as np
 
 from topotune.plan import Plan, Row
+from topotune.tune.blocks import Block
 from topotune.tune.judge import Confirmation, Point, PointSamples, judge, margin_twice_over
 from topotune.tune.smoothing import smoothed
-from topotune.tune.statistics import Block
 from topotune.tune.trial import DEFAULT, Candidate
 from topotune.units import format_bytes
 
 _TELLING: Final = 3
-"""So many tell how far launches differ, also where rows are not alike (`topotune.tune.statistics`)."""
+"""So many tell how far launches differ, also where rows are not alike (`topotune.tune.blocks`)."""
 
 _METHOD: Final = "; confirmed over {} launches, each on fresh processes, a launch as a block"
 

@@ -25,10 +25,11 @@ from typing import Self
 
 import numpy as np
 
+from topotune.tune.blocks import Block
 from topotune.tune.confirm import Taken
 from topotune.tune.judge import PASSES, Point, PointSamples, judge
 from topotune.tune.plan_rounds import RENEWAL_S, Stretch, fewest_rounds
-from topotune.tune.statistics import Block, Samples, clopper_pearson
+from topotune.tune.statistics import Samples, clopper_pearson
 from topotune.tune.trial import TWIN
 
 _FEWEST_TRIALS, _WANTED_TRIALS, _MOST_TRIALS = 4, 40, 60

@@ -48,6 +48,7 @@ from topotune.probe.numa import own_numa_node
 from topotune.step.buckets import assign_buckets, layout_of, limits_of
 from topotune.train.agreement import shape_of
 from topotune.tune.arrangement import Arrangement
+from topotune.tune.blocks import Block
 from topotune.tune.compare import WORLD_TABLE, OnCompared, arm_of, compare_plan, comparison_to_document
 from topotune.tune.decide import Limit
 from topotune.tune.gpu_station import GpuStation, NcclEngine
@@ -62,7 +63,6 @@ from topotune.tune.options import CompareOptions, TuneOptions, collectives_of
 from topotune.tune.pipeline import Choice, choose_rows
 from topotune.tune.progress import Measuring, OnProgress, share_of, share_of_budget
 from topotune.tune.sampling import Sampling
-from topotune.tune.statistics import Block
 from topotune.tune.step_ranks import StepRanks
 from topotune.tune.step_session import ROWS_SHARE, compared_step, rows_progress, with_buckets
 from topotune.tune.table_rows import note_tables, tune_tables, with_tables

@@ -17,15 +17,10 @@ from topotune.step.buckets import assign_buckets, layout_of, limits_of
 from topotune.step.curve import Curve, curves_of_rows
 from topotune.step.gradients import Gradients
 from topotune.step.timeline import timeline_of, timeline_to_document
+from topotune.tune.blocks import Block, compare_launches, scatter_of_launches
 from topotune.tune.compare import verdict_of
 from topotune.tune.judge import CONFIDENCE
-from topotune.tune.statistics import (
-    Block,
-    Comparison,
-    compare_launches,
-    minimum_rounds,
-    scatter_of_launches,
-)
+from topotune.tune.statistics import Comparison, minimum_rounds
 from topotune.tune.step_bench import StepBench, StepFailedError, balanced
 from topotune.tune.step_looks import (
     ALONE,

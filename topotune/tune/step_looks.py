@@ -1,7 +1,7 @@
 """Looks at a training step: rounds of its arms, judged alone and with a second look on new connections.
 
 Theory of operation. All steps of one look run over the same connections, whose luck no number of rounds shows
-(`topotune.tune.statistics`). So what decides something (buckets that enter a plan, a verdict "slower") is
+(`topotune.tune.blocks`). So what decides something (buckets that enter a plan, a verdict "slower") is
 looked at again on new groups, which have connections of their own, and only what both looks say holds: the
 interval is the hull of both looks' intervals. What one look denies needs no second one.
 """
@@ -14,9 +14,10 @@ import numpy as np
 from topotune.step.bottleneck import StepBound, bound_of_step
 from topotune.step.curve import Curve
 from topotune.step.gradients import Gradients
+from topotune.tune.blocks import hull_of_looks
 from topotune.tune.diagnosis import Seen, look_at, sample_warnings
 from topotune.tune.judge import CONFIDENCE
-from topotune.tune.statistics import Comparison, Samples, compare_arms, hull_of_looks
+from topotune.tune.statistics import Comparison, Samples, compare_arms
 from topotune.tune.step_bench import StepBench, slowest
 from topotune.tune.step_ranks import Way
 from topotune.units import format_seconds

@@ -6,7 +6,7 @@ All arms stand at once, so that they can take turns. Rank 0 says in which order;
 barrier and lasts until this rank's backward, with the exchange in it, has ended. The slowest rank's is the
 step's. The first steps of an arm are not timed: DDP runs other buckets in them.
 
-Connections have luck of their own (`topotune.tune.statistics`), and DDP keeps the groups that it was made on.
+Connections have luck of their own (`topotune.tune.blocks`), and DDP keeps the groups that it was made on.
 So a second look begins with new groups for both ways, under the same plan, and with arms made anew.
 
 A call that fails under the plan fails on every rank, each at its own call (the private connections are

@@ -9,9 +9,9 @@ import numpy as np
 from topotune.plan import Plan, Row
 from topotune.step.gradients import Gradients
 from topotune.train.ddp import expressible, takes_cap_list
+from topotune.tune.blocks import Block
 from topotune.tune.options import CompareOptions, TuneOptions
 from topotune.tune.progress import OnProgress, Progress
-from topotune.tune.statistics import Block
 from topotune.tune.step_bench import StepBench
 from topotune.tune.step_choice import choose_buckets
 from topotune.tune.step_compare import compare_steps
