@@ -134,7 +134,7 @@ def measure(
     options: argparse.Namespace, step: StepOptions, bench: TorchBench, world: World
 ) -> dict[str, Any]:
     """Rank 0's part: all decisions."""
-    steps = StepBench(bench.command, step.compute, np.random.default_rng(0))
+    steps = StepBench(bench.command, step.compute_on("gloo"), np.random.default_rng(0))
     if options.plan is None:
         steps.adopt(plan_of(world, options.algorithm))
     sizes = [parse_bytes(size) for size in options.sizes.split(",")]
@@ -201,7 +201,7 @@ def measure(
         "num_ranks": world.num_ranks,
         "gradients": gradients.in_words(),
         "backward_s": gradients.backward_s,
-        "compute": step.compute,
+        "compute": step.compute_on("gloo"),
         "sizes": sizes,
         "allreduce_s": times,
         "bound": bound.text,

@@ -145,7 +145,7 @@ def _listed(gradients: Gradients, curve: Curve, price_s: float, single: Layout) 
         return curve(sizes) + price_s
 
     of_types = {one.dtype for one in gradients.gradients}
-    places = [range(len(gradients.gradients))]
+    places: list[Sequence[int]] = [range(len(gradients.gradients))]
     if len(of_types) > 1:
         places += [
             [index for index, one in enumerate(gradients.gradients) if one.dtype == dtype]

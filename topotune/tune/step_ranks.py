@@ -113,7 +113,6 @@ class StepRanks:
         self._messages = messages
         self._node_of_rank = node_of_rank
         self._fresh = fresh
-        self._pace = Pace("sleep")
         self._spinner = spinner
         self._pace = self._pace_of("sleep")
         self._gradients: Gradients | None = None
@@ -263,7 +262,7 @@ class StepRanks:
 
     @contextmanager
     def _cut_off(self, arm: _Standing, limit_s: float) -> Iterator[None]:
-        """End a step under the plan after this long, where calls on a device return at once and have no limit.
+        """End a step under the plan after this long on a device, where calls have no limit of their own.
 
         Raises:
             RunError: it had to be.
