@@ -9,11 +9,13 @@ import torch.distributed as dist
 from gloo_world import run_world
 
 from topotune.errors import UsageError
+from topotune.plan.model import Row
 from topotune.step.buckets import assign_buckets, layout_of, limits_of
 from topotune.step.gradients import Gradient, Gradients, gradients_to_document
 from topotune.tune.emulated import EmulatedModel, units_for
 from topotune.tune.options import CompareOptions, StepOptions, TuneOptions
 from topotune.tune.spin import MOST_CYCLES, UNIT_CYCLES, SpinPace
+from topotune.tune.step_session import without_settings
 
 CYCLES_PER_S = 1.5e9
 
@@ -153,3 +155,10 @@ def test_a_backward_that_does_not_go_with_the_library_is_refused(backend, comput
 def test_a_payload_of_options_reads_back():
     options = TuneOptions(backend="nccl", **step(compute="spin"))
     assert TuneOptions.from_payload(asdict(options)) == options
+
+
+def test_steps_that_ran_without_nccls_settings_say_so():
+    own = Row(min_bytes=0, max_bytes=1024, algorithm="default")
+    setting = Row(min_bytes=1024, max_bytes=None, algorithm="nccl", params={"algo": "ring", "proto": "ll"})
+    assert without_settings([own]) == []
+    assert without_settings([own, setting])[0].startswith("1 rows of NCCL's own settings act through its tuner")

@@ -63,7 +63,7 @@ def with_buckets(plan: Plan, gradients: Gradients, options: TuneOptions, bench: 
         context=replace(plan.context, elapsed_s=bench.now_s()),
         warnings=(
             *plan.warnings,
-            *_without_settings(plan.groups[0].allreduce or ()),
+            *without_settings(plan.groups[0].allreduce or ()),
             *choice.warnings,
         ),
     )
@@ -103,10 +103,10 @@ def compared_step(
         deadline_s=options.budget_s,
         on_step=on_step,
     )
-    return step, [*_without_settings(rows), *warnings]
+    return step, [*without_settings(rows), *warnings]
 
 
-def _without_settings(rows: Sequence[Row]) -> list[str]:
+def without_settings(rows: Sequence[Row]) -> list[str]:
     """That steps ran without some rows: NCCL's settings act by its tuner plugin, which is not loaded here."""
     count = sum(row.algorithm == NCCL for row in rows)
     if not count:
