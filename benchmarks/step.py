@@ -17,7 +17,8 @@ Better buckets are the fastest of a few steps with what `tune` would try: what t
 own. Each way is compared with the default in the same rounds: the ratio of medians with its 95 % interval.
 Beside it stand the step that the model predicts from the times of single allreduces, measured first, and,
 where --profile names the cluster, the step with these very buckets if each allreduce ran at the provable
-limit of the links. Without --plan, all sizes run --algorithm over the nodes' groups of ranks.
+limit of the links. Without --plan, all sizes run --algorithm over the nodes' groups of ranks; the table says
+which algorithm each bucket ran on.
 """
 
 import argparse
@@ -39,9 +40,11 @@ from topotune.execute.fingerprint import combine_facts, local_facts
 from topotune.lab import read_profile
 from topotune.lab.limit import line_rate_graph
 from topotune.links.messages import Messages
-from topotune.plan import Certificate, Context, Group, Plan, Row
+from topotune.plan import Certificate, Context, Group, Plan, Row, find_group
+from topotune.plan.lookup import find_row
+from topotune.plan.model import DEFAULT_ALGORITHM
 from topotune.step.bottleneck import bound_of_step
-from topotune.step.buckets import assign_buckets, layout_of, limits_of
+from topotune.step.buckets import ddp_buckets, layout_of, limits_of
 from topotune.step.curve import Curve
 from topotune.step.projection import Layout, layout_with, project
 from topotune.step.timeline import timeline_of
@@ -131,7 +134,7 @@ def measure(
     options: argparse.Namespace, step: StepOptions, bench: TorchBench, world: World
 ) -> dict[str, Any]:
     """Rank 0's part: all decisions."""
-    steps = StepBench(bench.command, step.compute, np.random.default_rng(0))
+    steps = StepBench(bench.command, step.compute_on("gloo"), np.random.default_rng(0))
     if options.plan is None:
         steps.adopt(plan_of(world, options.algorithm))
     sizes = [parse_bytes(size) for size in options.sizes.split(",")]
@@ -141,7 +144,7 @@ def measure(
         for way, by_size in times.items()
     }
     gradients = step.gradients()
-    own = layout_of(gradients.gradients, assign_buckets(gradients.gradients, limits_of(None)))
+    own = layout_of(gradients.gradients, ddp_buckets(gradients, limits_of(None)))
     exchange_s = sum(curves["default"].time_s(num_bytes) for num_bytes in own)
     gradients = gradients.with_backward(options.backward_share * exchange_s)
     steps.begin(gradients)
@@ -186,6 +189,7 @@ def measure(
                 "predicted_s": layout.step_s,
                 "limit_s": limit_s,
                 "layout_bytes": list(layout.layout_bytes),
+                "algorithms": algorithms_of(world, ways[name][0], layout.layout_bytes),
                 "samples_s": slowest(taken[name]).tolist(),
             }
         )
@@ -197,7 +201,7 @@ def measure(
         "num_ranks": world.num_ranks,
         "gradients": gradients.in_words(),
         "backward_s": gradients.backward_s,
-        "compute": step.compute,
+        "compute": step.compute_on("gloo"),
         "sizes": sizes,
         "allreduce_s": times,
         "bound": bound.text,
@@ -239,6 +243,29 @@ def plan_of(world: World, algorithm: str) -> Plan:
     )
 
 
+def algorithms_of(world: World, way: Way, layout_bytes: Sequence[int]) -> list[str]:
+    """What exchanges each bucket: an algorithm of the plan in use, or gloo where it or the way says so."""
+    agreement = world.planned.agreement
+    if way == "raw" or agreement is None or agreement.plan is None:
+        return ["gloo"] * len(layout_bytes)
+    table = find_group(agreement.plan, agreement.shape())
+    rows = () if table is None else table.allreduce or ()
+    names = [find_row(rows, size).algorithm if rows else DEFAULT_ALGORITHM for size in layout_bytes]
+    return ["gloo" if name == DEFAULT_ALGORITHM else name for name in names]
+
+
+def by_size(layout_bytes: Sequence[int], algorithms: Sequence[str]) -> str:
+    """Which bucket sizes each algorithm ran at, largest share of the bytes first."""
+    sizes: dict[str, list[int]] = {}
+    for size, name in zip(layout_bytes, algorithms, strict=True):
+        sizes.setdefault(name, []).append(size)
+    return "; ".join(
+        f"{name}: {len(own)} of {format_bytes(min(own))}"
+        + (f" to {format_bytes(max(own))}" if min(own) < max(own) else "")
+        for name, own in sorted(sizes.items(), key=lambda item: -sum(item[1]))
+    )
+
+
 def describe(document: dict[str, Any]) -> str:
     lines = [
         f"{document['profile'] or 'here'}, {document['num_ranks']} ranks, {document['plan']}; "
@@ -256,6 +283,8 @@ def describe(document: dict[str, Any]) -> str:
             f"{f'{low:.2f} … {high:.2f}':<14} {format_seconds(row['predicted_s']):>9} {limit:>9}  "
             f"{len(layout)}: {shown}{' …' if len(layout) > 12 else ''} MiB"
         )
+        if any(one != "gloo" for one in row["algorithms"]):
+            lines.append(f"{'':<10} run by {by_size(layout, row['algorithms'])}")
     largest = document["sizes"][-1]
     default, plan = (np.median(document["allreduce_s"][way][-1]) for way in ("default", "plan"))
     lines.append(

@@ -68,8 +68,8 @@ def test_a_plan_for_nccl_is_not_compared_without_a_gpu(tmp_path):
     assert refused("compare", "plan.json", cwd=tmp_path).startswith(
         "error: plan.json is for nccl: no GPU was found on this machine: "
     )
-    assert refused("compare", "plan.json", "--step", cwd=tmp_path).startswith(
-        "error: a training step is emulated on CPUs alone"
+    assert refused("compare", "plan.json", "--step", "--compute", "matmul", cwd=tmp_path).startswith(
+        "error: --compute matmul: with nccl the backward is emulated by spin"
     )
 
 

@@ -15,7 +15,14 @@ WRONG = [
     (["tune", "--params", "3"], "error: a model of 3 parameters is none that a transformer is typical of"),
     (["tune", "--backward", "1s"], "error: --backward 1s: of which gradients?"),
     (["tune", "--params", "1M", "--backward", "0"], "error: '0' is no duration above 0"),
-    (["tune", "--params", "1M", "--compute", "guess"], "error: --compute guess: is neither matmul nor sleep"),
+    (
+        ["tune", "--params", "1M", "--compute", "guess"],
+        "error: --compute guess: is none of matmul, sleep, spin",
+    ),
+    (
+        ["tune", "--params", "1M", "--compute", "spin"],
+        "error: --compute spin: with gloo the backward is emulated by matmul or sleep",
+    ),
     (["record", "--", "no-such-command"], "error: 'no-such-command': no such command"),
     (["record", "-o", "no/such.json", "--", "true"], "error: no/such.json: the folder {}/no does not exist"),
 ]

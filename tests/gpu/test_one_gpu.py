@@ -125,3 +125,47 @@ def test_the_nccl_of_this_torch_is_one_whose_settings_are_known():
     assert dist.is_nccl_available()
     assert torch.cuda.nccl.version() >= (2, 18)
     assert "NCCL_ALGO" not in os.environ
+
+
+def step_of_one_rank(rank, num_ranks, store):
+    """A backward that spins in real DDP on NCCL, with the exchange of one rank."""
+    from contextlib import closing
+
+    from topotune.links.messages import Messages
+    from topotune.step.gradients import gradients_to_document
+    from topotune.step.models import typical_transformer
+    from topotune.train import use
+    from topotune.tune.emulated import units_for
+    from topotune.tune.spin import CudaSpinner
+    from topotune.tune.step_ranks import StepRanks
+
+    torch.cuda.set_device(0)
+    use(None)
+    dist.init_process_group("topotune")
+    raw, private = dist.new_group(backend="nccl"), dist.new_group(backend="gloo")
+
+    def fresh():
+        raise AssertionError("one look needs no other groups")
+
+    spinner = CudaSpinner()
+    with closing(StepRanks(dist.group.WORLD, raw, Messages(private), (0,), fresh, spinner=spinner)) as ranks:
+        prepared = ranks.do({"what": "prepare", "compute": "spin"})
+        gradients = typical_transformer(10_000_000).with_backward(0.5)
+        units = units_for(gradients.backward_s, prepared["unit_s"])
+        ranks.do({"what": "begin", "gradients": gradients_to_document(gradients), "num_units": units})
+        arms = {
+            way: ranks.do({"what": "arm", "arm": {"name": way, "way": way, "caps_mb": None}})
+            for way in ("alone", "raw", "plan")
+        }
+        taken = ranks.do({"what": "rounds", "orders": [["alone", "raw", "plan"]] * 3})
+    dist.destroy_process_group()
+    return prepared, arms, taken
+
+
+def test_a_step_spins_as_long_as_it_was_told_in_real_ddp():
+    prepared, arms, taken = run_world(1, step_of_one_rank)[0]
+    assert prepared["memory_bytes"] > 0
+    assert taken["broken"] is None
+    assert arms["raw"]["layout_bytes"] == arms["plan"]["layout_bytes"] is not None
+    # Clocks change; a kernel that does not spin, or a step that nobody waits for, is far off.
+    assert all(0.25 < step_s < 2.0 for step_s in taken["by_rank"][0])

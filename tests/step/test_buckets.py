@@ -1,5 +1,7 @@
 """DDP's rule: equal to torch's own function and to real DDP."""
 
+from dataclasses import replace
+
 import gloo_world
 import pytest
 import torch
@@ -13,12 +15,14 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from topotune.step.buckets import (
     assign_buckets,
     caps_of,
-    distinct_layouts,
+    ddp_buckets,
+    distinct_buckets,
     layout_of,
     limits_of,
 )
 from topotune.step.gradients import ELEMENT_BYTES
 from topotune.step.models import resnet50
+from topotune.train.recording import record
 from topotune.units import MIB
 
 LIMITS = st.lists(st.integers(1, 2000), min_size=1, max_size=4)
@@ -67,23 +71,45 @@ def test_a_list_of_caps_makes_every_partition(made_up, cuts):
     assert layout_of(made_up.gradients, buckets) == tuple(layout)
 
 
-@given(made_up=made_up_gradients(max_size=8))
+TYPES = ("float32", "bfloat16", "float64")
+
+
+@given(made_up=made_up_gradients(max_size=8) | made_up_gradients(max_size=8, dtypes=TYPES))
 @settings(deadline=None)
-def test_distinct_layouts_are_those_of_every_single_cap(made_up):
-    every = {
-        layout_of(made_up.gradients, assign_buckets(made_up.gradients, (cap,)))
-        for cap in range(1, made_up.total_bytes + 2)
-    }
-    found = distinct_layouts(made_up.sizes, most=10_000)
-    assert {layout for _, layout in found} == every
-    for cap, layout in found:
-        assert layout_of(made_up.gradients, assign_buckets(made_up.gradients, (cap,))) == layout
+def test_distinct_buckets_are_those_of_every_single_cap(made_up):
+    every = {assign_buckets(made_up.gradients, (cap,)) for cap in range(1, made_up.total_bytes + 2)}
+    caps = distinct_buckets(made_up.gradients, most=10_000)
+    assert caps == sorted(caps)
+    found = [assign_buckets(made_up.gradients, (cap,)) for cap in caps]
+    assert set(found) == every
+    assert len(found) == len(every)
 
 
-def test_layouts_of_thousands_of_gradients_are_thinned_and_end_with_one_bucket():
-    found = distinct_layouts([4 * (1 + index % 97) for index in range(3000)], most=200)
-    assert len(found) <= 300
-    assert len(found[-1][1]) == 1
+@given(made_up=made_up_gradients(max_size=8, dtypes=TYPES))
+@settings(deadline=None)
+def test_no_cap_makes_torch_partition_several_types_in_a_way_that_is_not_found(made_up):
+    caps = distinct_buckets(made_up.gradients, most=10_000)
+    found = {tuple(sorted(by_torch(made_up, (cap,)))) for cap in caps}
+    every = {tuple(sorted(by_torch(made_up, (cap,)))) for cap in range(1, made_up.total_bytes + 2)}
+    assert found == every
+
+
+def test_buckets_of_thousands_of_gradients_are_thinned_and_end_with_one_bucket():
+    many = gradients([4 * (1 + index % 97) for index in range(3000)])
+    caps = distinct_buckets(many.gradients, most=200)
+    assert len(caps) <= 300
+    assert len(assign_buckets(many.gradients, (caps[-1],))) == 1
+
+
+@given(made_up=made_up_gradients(max_size=12), data=st.data())
+@settings(deadline=None)
+def test_buckets_by_definition_are_torchs_of_parameters_as_defined_sent_the_other_way_round(made_up, data):
+    order = tuple(data.draw(st.permutations(range(len(made_up.gradients)))))
+    limits = data.draw(LIMITS)
+    tensors = [torch.empty(made_up.sizes[index] // 4) for index in order]
+    filled, _ = dist._compute_bucket_assignment_by_size(tensors, limits, [False] * len(tensors))
+    theirs = tuple(tuple(order[place] for place in bucket) for bucket in reversed(filled))
+    assert ddp_buckets(replace(made_up, definition_order=order), limits) == theirs
 
 
 def test_limits_are_ddps():
@@ -130,3 +156,52 @@ def test_buckets_are_those_of_real_ddp():
         for name, caps in CAPS.items()
     }
     assert found == expected
+
+
+UNUSED_CAPS = {"default": None, "one": (0.3,), "list": (0.02, 0.3, 0.1)}
+
+
+def buckets_with_unused_parameters(rank, num_ranks, store):
+    """Defined in one order, used in another, one not at all."""
+    dist.init_process_group("gloo")
+    found = {}
+    for name, caps in UNUSED_CAPS.items():
+
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.last = nn.Linear(1000, 7, bias=False)
+                self.unused = nn.Linear(11, 400, bias=False)
+                self.first = nn.Linear(200, 1000, bias=False)
+
+            def forward(self, x):
+                return self.last(self.first(x))
+
+        kwargs = {}
+        if caps is not None:
+            kwargs = {"bucket_cap_mb": caps[0]} if len(caps) == 1 else {"bucket_cap_mb_list": list(caps)}
+        wrapped = DDP(Model(), find_unused_parameters=True, **kwargs)
+        with record(wrapped, path=None, num_steps=3) as recording:
+            for _ in range(5):
+                wrapped(torch.randn(4, 200)).sum().backward()
+        data = wrapped._get_ddp_logging_data()
+        layout = tuple(map(int, str(data["bucket_sizes"]).split(",")))
+        found[name] = recording.gradients() if rank == 0 else None, layout
+        assert not data.get("has_rebuilt_buckets")
+        del wrapped  # torch may wait for ever where DDP outlives its group
+    dist.destroy_process_group()
+    return found
+
+
+@pytest.mark.gloo
+def test_a_job_with_unused_parameters_is_recorded_with_the_buckets_that_its_ddp_keeps():
+    for name, (recorded, layout) in gloo_world.run_world(2, buckets_with_unused_parameters)[0].items():
+        assert recorded.definition_order is not None
+        sizes = [recorded.sizes[index] for index in recorded.definition_order]
+        assert sizes == [4 * 7000, 4 * 4400, 4 * 200_000]
+        assert recorded.ready_s[recorded.definition_order[1]] == 0.0
+        assert recorded.warnings == (
+            "1 parameters got no gradient in most steps and are exchanged all the same",
+        )
+        caps = UNUSED_CAPS[name]
+        assert layout_of(recorded.gradients, ddp_buckets(recorded, limits_of(caps))) == layout

@@ -1,6 +1,7 @@
 """Lists of gradients: read within bounds, and derived from architectures."""
 
 import json
+from dataclasses import replace
 
 import jsonschema
 import pytest
@@ -26,9 +27,13 @@ EXAMPLE = {
 }
 
 
-@given(made_up=made_up_gradients(max_size=12, dtypes=("float32", "bfloat16", "float64")))
+@given(
+    made_up=made_up_gradients(max_size=12, dtypes=("float32", "bfloat16", "float64")), is_kept=st.booleans()
+)
 @settings(deadline=None)
-def test_what_is_written_is_valid_and_reads_back(made_up):
+def test_what_is_written_is_valid_and_reads_back(made_up, is_kept):
+    if is_kept:
+        made_up = replace(made_up, definition_order=tuple(range(len(made_up.gradients)))[::-1])
     document = json.loads(json.dumps(gradients_to_document(made_up)))
     jsonschema.Draft202012Validator(json_schema("gradients")).validate(document)
     assert gradients_from_document(document, "test") == made_up
@@ -78,6 +83,14 @@ REFUSED = {
         "gradients[1].ready_s: is 0.5, after the backward's end at 0.4",
     ),
     "no backward": (changed(backward_s=0), "backward_s: is 0, not a number above 0 and at most 86400"),
+    "an order that leaves one out": (
+        changed(definition_order=[1, 1]),
+        "definition_order: has 2 indices, 1 of them different, of 2 gradients",
+    ),
+    "an order of others": (
+        changed(definition_order=[0, 2]),
+        "definition_order[1]: is 2, not a whole number from 0 to 1",
+    ),
     "an unknown key": (changed(weights=[1]), "has the unknown key 'weights'"),
     "a newer one": (
         changed(schema_version=2),

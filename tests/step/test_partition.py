@@ -1,5 +1,6 @@
 """The best buckets: no partition is better, and what DDP can express is bounded by them."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from step_facts import curves, gradients, made_up_gradients
 
 from topotune.plan.model import Evidence, Row
-from topotune.step.buckets import assign_buckets, limits_of
+from topotune.step.buckets import assign_buckets, ddp_buckets, limits_of
 from topotune.step.curve import Curve, curves_of_rows
 from topotune.step.partition import best_layout
 from topotune.step.projection import LEAST_GAIN, project
@@ -72,6 +73,43 @@ def test_with_several_types_the_layout_is_what_ddp_makes_of_the_caps(made_up, cu
     best = project(made_up, curve, takes_list=True).best
     assert best.buckets == assign_buckets(made_up.gradients, limits_of(best.caps_mb))
     assert sum(best.layout_bytes) == made_up.total_bytes
+
+
+@given(made_up=made_up_gradients(max_size=7), curve=curves(), data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_buckets_kept_by_definition_are_the_best_of_their_order_and_what_ddp_makes(made_up, curve, data):
+    order = tuple(data.draw(st.permutations(range(len(made_up.gradients)))))
+    kept = replace(made_up, definition_order=order)
+    found = project(kept, curve, takes_list=True)
+    best = found.best
+    assert best.buckets == ddp_buckets(kept, limits_of(best.caps_mb))
+    sent = order[::-1]
+    price_s = LEAST_GAIN * found.optimum_s
+    every = [
+        tuple(tuple(sent[place] for place in bucket) for bucket in buckets)
+        for buckets in every_partition(len(sent))
+    ]
+    steps_s = {buckets: timeline_of(kept, buckets, curve.time_s).step_s for buckets in every}
+    assert found.optimum_s == pytest.approx(min(steps_s.values()))
+    cheapest_s = min(step_s + price_s * len(buckets) for buckets, step_s in steps_s.items())
+    assert best.step_s + price_s * len(best.buckets) == pytest.approx(cheapest_s)
+
+
+@given(made_up=made_up_gradients(max_size=10, dtypes=("float32", "bfloat16")), curve=curves(), data=st.data())
+@settings(deadline=None)
+def test_with_several_types_no_single_cap_and_no_first_cap_before_it_is_cheaper(made_up, curve, data):
+    found = project(made_up, curve, takes_list=True)
+    price_s = LEAST_GAIN * found.optimum_s
+
+    def cost_s(limits):
+        buckets = assign_buckets(made_up.gradients, limits)
+        return timeline_of(made_up, buckets, curve.time_s).step_s + price_s * len(buckets)
+
+    cap, first = (data.draw(st.integers(1, made_up.total_bytes)) for _ in range(2))
+    own_s = cost_s(limits_of(found.best.caps_mb))
+    assert cost_s(limits_of(found.single.caps_mb)) <= cost_s((cap,)) + 1e-9
+    assert own_s <= cost_s((cap,)) + 1e-9
+    assert own_s <= cost_s((first, *limits_of(found.single.caps_mb))) + 1e-9
 
 
 def test_thousands_of_gradients_are_partitioned_within_their_optimum():

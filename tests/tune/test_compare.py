@@ -259,8 +259,8 @@ def test_both_arms_are_interleaved_in_random_order():
         ({"min_gain": -0.1}, "a minimum gain of -0.1 is not within 0 and 10"),
         ({"backend": "mpi"}, "backend 'mpi' is neither gloo nor nccl"),
         (
-            {"backend": "nccl", "step": {}},
-            "a training step is emulated on CPUs alone: bucket sizes cannot be chosen for GPUs yet",
+            {"backend": "nccl", "step": {"compute": "sleep"}},
+            "--compute sleep: with nccl the backward is emulated by spin",
         ),
         ({"seed": -1}, "a seed of -1 is not within 0 and 2**32 - 1"),
         ({"bugdet_s": 1.0}, "'bugdet_s' is no option of TuneOptions: "),
@@ -273,7 +273,6 @@ def test_options_out_of_range_are_refused(payload, message):
 
 
 ON_HOSTS_ALONE = [
-    ({"step": {}}, "a training step is emulated on CPUs alone"),
     ({"groups": "dp=2,tp=2"}, "on GPUs the allreduce of all ranks is measured alone"),
     ({"collectives": ["allgather"]}, "on GPUs the allreduce of all ranks is measured alone"),
 ]

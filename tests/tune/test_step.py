@@ -9,7 +9,7 @@ import torch.distributed as dist
 from gloo_world import run_world
 
 from topotune.plan import load_plan
-from topotune.step.buckets import assign_buckets, layout_of, limits_of
+from topotune.step.buckets import assign_buckets, ddp_buckets, layout_of, limits_of
 from topotune.step.gradients import Gradient, Gradients, gradients_to_document, load_gradients
 
 pytestmark = pytest.mark.gloo
@@ -31,10 +31,10 @@ def made_up(backward_s=0.03):
 
 def test_gradients_come_in_their_order_also_where_several_are_ready_at_once():
     from topotune.step.models import typical_transformer
-    from topotune.tune.emulated import EmulatedModel, Pace
+    from topotune.tune.emulated import EmulatedModel, HostPace
 
     gradients = typical_transformer(1_000_000).with_backward(0.01)
-    model = EmulatedModel(gradients, Pace("matmul"), 5)
+    model = EmulatedModel(gradients, HostPace("matmul"), 5)
     seen = []
     for weight in model.parameters():
         weight.register_post_accumulate_grad_hook(lambda weight: seen.append(4 * weight.numel()))
@@ -72,6 +72,36 @@ def emulated(rank, num_ranks, store, compute):
         results["after"] = ranks.do({"what": "rounds", "orders": [["planned"]]})
     dist.destroy_process_group()
     return results
+
+
+def by_definition(rank, num_ranks, store):
+    """The buckets of a step of a model whose parameters are defined in one order and ready in another."""
+    from contextlib import closing
+    from dataclasses import replace
+
+    from topotune.links.messages import Messages
+    from topotune.train import use
+    from topotune.tune.step_ranks import StepRanks
+
+    use(None)
+    dist.init_process_group("topotune")
+    raw, private = dist.new_group(backend="gloo"), dist.new_group(backend="gloo")
+    gradients = replace(made_up(), definition_order=(2, 0, 4, 1, 3))
+    with closing(StepRanks(dist.group.WORLD, raw, Messages(private), (0,) * num_ranks, fresh)) as ranks:
+        ranks.do({"what": "prepare", "compute": "sleep"})
+        ranks.do({"what": "begin", "gradients": gradients_to_document(gradients), "num_units": 20})
+        found = {}
+        for way, caps in (("raw", None), ("plan", (0.2, 1.0, 0.1))):
+            arm = {"name": way, "way": way, "caps_mb": caps}
+            found[caps] = tuple(ranks.do({"what": "arm", "arm": arm})["layout_bytes"])
+    dist.destroy_process_group()
+    return gradients, found
+
+
+def test_a_step_of_a_job_with_unused_parameters_keeps_the_buckets_of_their_definition():
+    gradients, found = run_world(2, by_definition)[0]
+    for caps, layout in found.items():
+        assert layout == layout_of(gradients.gradients, ddp_buckets(gradients, limits_of(caps)))
 
 
 @pytest.mark.parametrize("compute", ["matmul", "sleep"])

@@ -117,11 +117,12 @@ BackwardTime = Annotated[
 
 
 Compute = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--compute",
         metavar="HOW",
-        help="What stands for the backward: matmul (on the job's threads) or sleep (cores are not shared).",
+        help="What stands for the backward: matmul (on the job's threads), sleep (cores are not shared), or "
+        "spin (on GPUs).  [default: matmul, on GPUs spin]",
         autocompletion=completion.COMPUTES,
     ),
 ]
@@ -153,7 +154,7 @@ def collectives_payload(collectives: str | None) -> list[str] | None:
 
 
 def step_payload(
-    gradients: Path | None, parameters: str | None, backward: str | None, compute: str, *, asked: bool
+    gradients: Path | None, parameters: str | None, backward: str | None, compute: str | None, *, asked: bool
 ) -> dict[str, Any] | None:
     """What ranks are told about the training step; None where none is to be measured.
 
@@ -161,7 +162,7 @@ def step_payload(
         gradients: file, or None.
         parameters: as written, or None.
         backward: as written, or None.
-        compute: as written.
+        compute: as written, or None.
         asked: whether a step is measured even where neither gradients nor parameters were given.
 
     Raises:

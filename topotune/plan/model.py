@@ -181,7 +181,7 @@ class Ddp:
         projection_loss: what the best that DDP's arguments can say takes longer than the best buckets of all,
             by the model (0.01 is 1 %).
         gradients: whose step was measured, in words.
-        compute: what stood for the backward's computing: ``matmul`` or ``sleep``.
+        compute: what stood for the backward's computing: ``matmul``, ``sleep`` or ``spin``.
         bound: what bounds the step without the plan, in words.
     """
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from topotune.plan.model import Ddp
 from topotune.report.columns import align
-from topotune.step.buckets import assign_buckets, layout_of, limits_of
+from topotune.step.buckets import ddp_buckets, layout_of, limits_of
 from topotune.step.gradients import Gradients
 from topotune.units import format_bytes, format_seconds
 
@@ -14,7 +14,7 @@ _SHOWN = 12
 
 def describe_gradients(gradients: Gradients) -> str:
     """What a job exchanges, and what DDP makes of it by itself; the largest gradients, in their order."""
-    layout = layout_of(gradients.gradients, assign_buckets(gradients.gradients, limits_of(None)))
+    layout = layout_of(gradients.gradients, ddp_buckets(gradients, limits_of(None)))
     largest = sorted(gradients.gradients, key=lambda one: -one.num_bytes)[:_SHOWN]
     least = largest[-1].num_bytes
     shown = [(index, one) for index, one in enumerate(gradients.gradients) if one.num_bytes >= least][:_SHOWN]
@@ -67,11 +67,12 @@ def describe_step(step: Mapping[str, Any]) -> str:
     low, high = step["ratio_ci"]
     threads = step["num_threads"]
     plural = "s" if threads > 1 else ""
+    where = "GPUs" if step["compute"] == "spin" else f"{threads} thread{plural}"
     lines = [
         f"training step: {format_seconds(step['plan_median_s'])} under the plan, "
         f"{format_seconds(step['default_median_s'])} without: ratio {step['ratio']:.2f} "
         f"({low:.2f} … {high:.2f}), {step['verdict']}, {step['num_samples']} pairs",
-        f"  {step['gradients']}; the backward emulated by {step['compute']} on {threads} thread{plural}",
+        f"  {step['gradients']}; the backward emulated by {step['compute']} on {where}",
     ]
     if step.get("outlier_share") is not None:
         lines.append(

@@ -12,7 +12,7 @@ from topotune.report.step import describe_buckets
 from topotune.report.tables import TITLES, Names, table_of, tables_of
 from topotune.results.comparison import Comparison
 from topotune.results.reading import ResultFile
-from topotune.step.buckets import assign_buckets, layout_of, limits_of
+from topotune.step.buckets import ddp_buckets, layout_of, limits_of
 from topotune.step.curve import Curve, curves_of_rows
 from topotune.step.gradients import Gradients
 from topotune.step.timeline import timeline_of
@@ -88,7 +88,7 @@ def step_sections(files: Sequence[ResultFile], names: Names) -> list[Section]:
 def _step(plan: Plan, gradients: Gradients, curves: tuple[Curve, Curve], source: str, prefix: str) -> Section:
     curve, default_curve = curves
     caps_mb = None if plan.ddp is None else plan.ddp.bucket_caps_mb
-    own = assign_buckets(gradients.gradients, limits_of(None))
+    own = ddp_buckets(gradients, limits_of(None))
     said = []
     if not gradients.timed:
         sizes = layout_of(gradients.gradients, own)
@@ -97,7 +97,7 @@ def _step(plan: Plan, gradients: Gradients, curves: tuple[Curve, Curve], source:
             "Nobody timed the backward: it is taken to be as long as the default's exchange, where buckets "
             "matter most."
         )
-    planned = assign_buckets(gradients.gradients, limits_of(caps_mb))
+    planned = ddp_buckets(gradients, limits_of(caps_mb))
     ways = [
         Way(name="default", timeline=timeline_of(gradients, own, default_curve.time_s)),
         Way(name="plan", timeline=timeline_of(gradients, planned, curve.time_s)),

@@ -8,16 +8,21 @@ bucket of that type has the next limit; the last limit repeats. What is open at 
 sent when it and all ahead of it are complete.
 
 With nothing given, limits are 1 MiB and then 25 MiB; an explicit cap counts for the first bucket, too; a list
-of caps names one limit for each bucket. The first step (two with a static graph) runs other buckets, from the
-order of the parameters, unless a list was given.
+of caps names one limit for each bucket, so a list of two is any pair of a first limit and the others'. The
+first step (two with a static graph) runs other buckets, from the order of the parameters, unless a list was
+given.
+
+With ``find_unused_parameters``, and no static graph, DDP never rebuilds its buckets (``reducer.hpp``,
+``should_rebuild_buckets``): the same rule runs over the parameters as the model defines them, the first limit
+counts for the first of those, and the buckets are sent the other way round. ``gradient_as_bucket_view``
+changes no bucket.
 """
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Final
 
-from topotune.step.gradients import Gradient
+from topotune.step.gradients import Gradient, Gradients
 from topotune.units import MIB
 
 DEFAULT_LIMITS: Final = (MIB, 25 * MIB)
@@ -35,15 +40,43 @@ def limits_of(caps_mb: Sequence[float] | None) -> tuple[int, ...]:
 
 
 def caps_of(layout_bytes: Sequence[int]) -> tuple[float, ...]:
-    """Caps in MiB that make exactly these buckets of gradients of one type; floats hold them exactly."""
+    """Caps in MiB that make exactly these buckets of gradients of one type; floats hold them exactly.
+
+    Args:
+        layout_bytes: in the order in which DDP fills them, which is not that of sending where it buckets
+            parameters as they are defined.
+    """
     return tuple(num_bytes / MIB for num_bytes in layout_bytes)
 
 
-def assign_buckets(gradients: Sequence[Gradient], limits: Sequence[int]) -> Buckets:
-    """The buckets of DDP from its second or third step on.
+def filling_order(gradients: Gradients) -> tuple[int, ...]:
+    """Indices of the gradients in the order in which DDP puts them into buckets."""
+    return gradients.definition_order or tuple(range(len(gradients.gradients)))
+
+
+def ddp_buckets(gradients: Gradients, limits: Sequence[int]) -> Buckets:
+    """The buckets that DDP of the job keeps: see the module's head.
 
     Args:
-        gradients: in the order in which they become ready.
+        gradients: of the job.
+        limits: in bytes, at least one; see `limits_of`.
+
+    Returns:
+        Buckets in the order of sending.
+    """
+    if gradients.definition_order is None:
+        return assign_buckets(gradients.gradients, limits)
+    order = gradients.definition_order
+    filled = assign_buckets([gradients.gradients[index] for index in order], limits)
+    # Without an order of readiness torch sorts them by their first parameters; DDP sends the last ones first.
+    return tuple(tuple(order[place] for place in bucket) for bucket in sorted(filled, reverse=True))
+
+
+def assign_buckets(gradients: Sequence[Gradient], limits: Sequence[int]) -> Buckets:
+    """DDP's rule over gradients in one order.
+
+    Args:
+        gradients: in the order in which they fill buckets.
         limits: in bytes, at least one; see `limits_of`.
 
     Returns:
@@ -73,44 +106,68 @@ def layout_of(gradients: Sequence[Gradient], buckets: Buckets) -> tuple[int, ...
     return tuple(sum(gradients[index].num_bytes for index in bucket) for bucket in buckets)
 
 
-def distinct_layouts(sizes: Sequence[int], *, most: int) -> list[tuple[int, tuple[int, ...]]]:
-    """All layouts that one cap can make of gradients of one type, with the largest cap of each, ascending.
+def distinct_buckets(gradients: Sequence[Gradient], *, most: int) -> list[int]:
+    """Caps that together make all buckets that one cap can make, ascending; no two the same ones.
 
-    A cap changes nothing until it passes the size of a closed bucket, so the smallest of those gives the next
-    cap to look at. Where there are more than ``most`` layouts, caps lie further apart than that.
+    All types share the cap, and each fills buckets of its own. A cap changes nothing until it passes the size
+    of a closed bucket of any type, so the smallest of those gives the next cap to look at. Which buckets stay
+    open counts, too, where there are several types: open ones are sent last. Where there are more than
+    ``most``, caps lie further apart than that.
 
     Args:
-        sizes: bytes of each gradient, in order.
-        most: layouts to return at most, about.
+        gradients: in the order in which they fill buckets.
+        most: caps to return at most, about.
 
     Returns:
-        (cap in bytes, layout in bytes) each.
+        Caps in bytes, for each set of buckets the largest that makes it (where one bucket of each type stays
+        open, any larger one does, too).
     """
-    sums = list(accumulate(sizes))
-    stride = (sums[-1] / max(1, min(sizes))) ** (1 / max(1, most))
-    found: list[tuple[int, tuple[int, ...]]] = []
+    of_types: dict[str, _OneType] = {}
+    for index, gradient in enumerate(gradients):
+        of_types.setdefault(gradient.dtype, _OneType()).append(index, gradient.num_bytes)
+    smallest = min(gradient.num_bytes for gradient in gradients)
+    stride = (sum(one.sums[-1] for one in of_types.values()) / smallest) ** (1 / max(1, most))
+    caps: dict[tuple[int, ...], int] = {}
     cap = 1
     while True:
-        layout, closed = _fill(sums, cap)
-        if not found or found[-1][1] != layout:
-            # What lies below the smallest bucket that it must close makes the same ones.
-            found.append((min(layout[:-1], default=layout[0]), layout))
-        if len(layout) == 1 or not closed:
-            return found
-        following = min(closed) + 1
-        cap = max(following, int(cap * stride)) if len(found) * 2 > most else following
+        closed: list[tuple[int, int]] = []
+        left: list[tuple[int, int]] = []
+        for one in of_types.values():
+            own_closed, first = one.filled(cap)
+            closed += own_closed
+            left += [] if first is None else [(first, one.indices[-1])]
+        # A bucket is known by its last gradient. With several types some come back: the last to close is sent
+        # in the same place where it stays open.
+        sent = (*(last for last, _ in sorted(closed)), *(last for _, last in sorted(left)))
+        smallest_closed = min((num_bytes for _, num_bytes in closed), default=cap)
+        if not closed:
+            caps.setdefault(sent, smallest_closed)
+            return sorted(caps.values())
+        caps[sent] = smallest_closed
+        following = smallest_closed + 1
+        cap = max(following, int(cap * stride)) if len(caps) * 2 > most else following
 
 
-def _fill(sums: Sequence[int], cap: int) -> tuple[tuple[int, ...], list[int]]:
-    """Buckets of one cap over gradients with these running sums, and those of them that the cap closed."""
-    layout: list[int] = []
-    start, closed = 0, 0
-    while start < sums[-1]:
-        end = bisect_left(sums, start + cap)
-        if end == len(sums):
-            layout.append(sums[-1] - start)
-            break
-        layout.append(sums[end] - start)
-        closed += 1
-        start = sums[end]
-    return tuple(layout), layout[:closed]
+class _OneType:
+    """Gradients of one type: their places among all, and the running sums of their bytes."""
+
+    def __init__(self) -> None:
+        self.indices: list[int] = []
+        self.sums: list[int] = []
+
+    def append(self, index: int, num_bytes: int) -> None:
+        """The next one."""
+        self.indices.append(index)
+        self.sums.append(num_bytes + (self.sums[-1] if self.sums else 0))
+
+    def filled(self, cap: int) -> tuple[list[tuple[int, int]], int | None]:
+        """Of each bucket that a cap closes (last gradient, bytes); and the first gradient of an open one."""
+        closed: list[tuple[int, int]] = []
+        first, start = 0, 0
+        while first < len(self.sums):
+            end = bisect_left(self.sums, start + cap)
+            if end == len(self.sums):
+                return closed, self.indices[first]
+            closed.append((self.indices[end], self.sums[end] - start))
+            first, start = end + 1, self.sums[end]
+        return closed, None

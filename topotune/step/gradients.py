@@ -56,10 +56,13 @@ class Gradients:
             is 1.
         source: where it comes from, in words.
         num_steps: backwards that the times are medians of; 0 where nothing was measured.
+        definition_order: indices of the gradients in the order in which the model defines their parameters,
+            where the job's DDP keeps buckets by that order (``find_unused_parameters`` without a static
+            graph); None where it puts them into buckets as they become ready.
         warnings: one line each.
 
     Raises:
-        ValueError: no gradients, or times out of order.
+        ValueError: no gradients, times out of order, or an order that has not each gradient once.
     """
 
     gradients: tuple[Gradient, ...]
@@ -67,6 +70,7 @@ class Gradients:
     timed: bool
     source: str
     num_steps: int = 0
+    definition_order: tuple[int, ...] | None = None
     warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -106,7 +110,8 @@ class Gradients:
         count = len(self.gradients)
         backward = f", backward {format_seconds(self.backward_s)}" if self.timed else ""
         plural = "s" if count > 1 else ""
-        return f"{self.source}: {count} gradient{plural}, {format_bytes(self.total_bytes)}{backward}"
+        kept = ", buckets in the order of definition" if self.definition_order is not None else ""
+        return f"{self.source}: {count} gradient{plural}, {format_bytes(self.total_bytes)}{backward}{kept}"
 
 
 def gradients_to_document(gradients: Gradients) -> dict[str, Any]:
@@ -114,6 +119,10 @@ def gradients_to_document(gradients: Gradients) -> dict[str, Any]:
     document = asdict(gradients)
     document["gradients"] = [asdict(one) for one in gradients.gradients]
     document["warnings"] = list(gradients.warnings)
+    if gradients.definition_order is None:
+        del document["definition_order"]
+    else:
+        document["definition_order"] = list(gradients.definition_order)
     return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **document}
 
 
@@ -143,7 +152,7 @@ def _gradients_of(value: Value) -> Gradients:
     document = document_of(value, SCHEMA, SCHEMA_VERSION)
     members = document.members(
         ("schema", "schema_version", "gradients", "backward_s", "timed", "source"),
-        ("num_steps", "warnings"),
+        ("num_steps", "definition_order", "warnings"),
     )
     gradients = tuple(_gradient_of(item) for item in members["gradients"].items(MAX_GRADIENTS, min_items=1))
     texts = members["warnings"].items(MAX_WARNINGS) if "warnings" in members else []
@@ -153,12 +162,19 @@ def _gradients_of(value: Value) -> Gradients:
         document.fail(
             disorder[1], inside=disorder[0], hint="list gradients in the order in which they become ready"
         )
+    order = None
+    if "definition_order" in members:
+        places = members["definition_order"].items(MAX_GRADIENTS)
+        order = tuple(place.integer(0, len(gradients) - 1) for place in places)
+        if (problem := _not_each_once(order, len(gradients))) is not None:
+            members["definition_order"].fail(problem)
     return Gradients(
         gradients=gradients,
         backward_s=backward_s,
         timed=members["timed"].boolean(),
         source=members["source"].text(max_length=200),
         num_steps=members["num_steps"].integer(0, MAX_STEPS) if "num_steps" in members else 0,
+        definition_order=order,
         warnings=tuple(text.text() for text in texts),
     )
 
@@ -180,7 +196,18 @@ def _problem(gradients: Gradients) -> tuple[str, str] | None:
             return f"gradients[{index}].num_bytes", f"is {one.num_bytes}"
     if not 0 < gradients.backward_s <= MAX_BACKWARD_S:
         return "backward_s", f"is {gradients.backward_s:g}"
+    if gradients.definition_order is not None:
+        problem = _not_each_once(gradients.definition_order, len(gradients.gradients))
+        if problem is not None:
+            return "definition_order", problem
     return _disorder(gradients.gradients, gradients.backward_s)
+
+
+def _not_each_once(order: Sequence[int], count: int) -> str | None:
+    """What is wrong with an order of so many gradients."""
+    if len(order) == count and sorted(order) == list(range(count)):
+        return None
+    return f"has {len(order)} indices, {len(set(order))} of them different, of {count} gradients"
 
 
 def _disorder(gradients: Sequence[Gradient], backward_s: float) -> tuple[str, str] | None:

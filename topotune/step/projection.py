@@ -1,9 +1,14 @@
 """From the best buckets to what DDP's arguments can express, and what is lost on the way.
 
 Where DDP takes a list of caps, a cap equal to the bytes wanted closes a bucket exactly there, so that every
-partition of gradients of one type can be had. Where it takes a single cap, all layouts that one cap can make
-are tried. Gradients of several types fill buckets of their own: then the best partition, which does not know
-of types, is a bound, and what DDP makes of its caps is what counts.
+partition of gradients of one type can be had; those of a first cap and another for the rest are among them.
+Where it takes a single cap, all buckets that one cap can make are tried. Gradients of several types fill
+buckets of their own under the same caps: then the best partition, which does not know of types, is a bound,
+and what DDP makes of caps is what counts: of a single one, of those of the best partition, of those of the
+best partition of each type alone, and of each first cap before the best single one.
+
+Where DDP keeps buckets by the order of definition (`topotune.step.buckets`), gradients are partitioned in the
+order in which it sends them, each ready when all ahead of it are.
 
 Each bucket more must gain a little by the model: it costs a copy and a launch that the model leaves out, and
 the times of the curve are not known any better.
@@ -11,10 +16,19 @@ the times of the curve are not known any better.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
-from topotune.step.buckets import Buckets, assign_buckets, caps_of, distinct_layouts, layout_of, limits_of
-from topotune.step.curve import Curve
+from topotune.step.buckets import (
+    Buckets,
+    caps_of,
+    ddp_buckets,
+    distinct_buckets,
+    filling_order,
+    layout_of,
+    limits_of,
+)
+from topotune.step.curve import Curve, Floats
 from topotune.step.gradients import Gradients
 from topotune.step.partition import best_layout
 from topotune.step.timeline import timeline_of
@@ -22,6 +36,9 @@ from topotune.units import MIB
 
 _MOST_LAYOUTS: Final = 2000
 """Of single caps that are tried; each is tens of microseconds of work."""
+
+_MOST_PAIRS: Final = 500
+"""Of a first cap and another that are tried where there are several types of gradients."""
 
 _MOST_CAPS: Final = 4096
 """What a plan can hold."""
@@ -92,20 +109,21 @@ def project(gradients: Gradients, curve: Curve, *, takes_list: bool) -> Projecti
         curve: of one allreduce.
         takes_list: whether this torch's DDP takes ``bucket_cap_mb_list``.
     """
-    _, end_s = best_layout(gradients.sizes, gradients.ready_s, curve)
+    _, end_s = best_layout(*_as_sent(gradients), curve)
     optimum_s = max(gradients.backward_s, end_s)
+    single = _best_single(gradients, curve, LEAST_GAIN * optimum_s)
     return Projection(
         optimum_s=optimum_s,
         default=layout_with(gradients, curve, None),
-        single=_best_single(gradients, curve, LEAST_GAIN * optimum_s),
-        listed=_listed(gradients, curve, LEAST_GAIN * optimum_s) if takes_list else None,
-        shorter=_listed(gradients, curve, DEAR_GAIN * optimum_s) if takes_list else None,
+        single=single,
+        listed=_listed(gradients, curve, LEAST_GAIN * optimum_s, single) if takes_list else None,
+        shorter=_listed(gradients, curve, DEAR_GAIN * optimum_s, single) if takes_list else None,
     )
 
 
 def layout_with(gradients: Gradients, curve: Curve, caps_mb: Sequence[float] | None) -> Layout:
     """What DDP makes of caps, and the step with it."""
-    buckets = assign_buckets(gradients.gradients, limits_of(caps_mb))
+    buckets = ddp_buckets(gradients, limits_of(caps_mb))
     return Layout(
         caps_mb=None if caps_mb is None else tuple(caps_mb),
         buckets=buckets,
@@ -115,25 +133,71 @@ def layout_with(gradients: Gradients, curve: Curve, caps_mb: Sequence[float] | N
 
 
 def _best_single(gradients: Gradients, curve: Curve, price_s: float) -> Layout:
-    candidates = distinct_layouts(gradients.sizes, most=_MOST_LAYOUTS)
-    known: dict[int, float] = {}
+    in_order = [gradients.gradients[index] for index in filling_order(gradients)]
+    caps = distinct_buckets(in_order, most=_MOST_LAYOUTS)
+    return _cheapest(gradients, curve, price_s, [(cap / MIB,) for cap in reversed(caps)])
+
+
+def _listed(gradients: Gradients, curve: Curve, price_s: float, single: Layout) -> Layout | None:
+    """The best list of caps where each bucket costs this more; ``single``: of one cap."""
+
+    def times_of(sizes: Floats) -> Floats:
+        return curve(sizes) + price_s
+
+    of_types = {one.dtype for one in gradients.gradients}
+    places: list[Sequence[int]] = [range(len(gradients.gradients))]
+    if len(of_types) > 1:
+        places += [
+            [index for index, one in enumerate(gradients.gradients) if one.dtype == dtype]
+            for dtype in sorted(of_types)
+        ]
+    lists: list[tuple[float, ...]] = []
+    for members in places:
+        layout, _ = best_layout(*_as_sent(gradients, members), times_of)
+        lists.append(caps_of(layout if gradients.definition_order is None else layout[::-1]))
+    if len(of_types) > 1:
+        lists += _pairs(gradients, single)
+    lists = [caps for caps in lists if 1 < len(caps) <= _MOST_CAPS]
+    return _cheapest(gradients, curve, price_s, lists) if lists else None
+
+
+def _pairs(gradients: Gradients, single: Layout) -> list[tuple[float, ...]]:
+    """Each distinct first cap, before the best single one."""
+    assert single.caps_mb is not None
+    in_order = [gradients.gradients[index] for index in filling_order(gradients)]
+    return [(cap / MIB, *single.caps_mb) for cap in distinct_buckets(in_order, most=_MOST_PAIRS)]
+
+
+def _cheapest(
+    gradients: Gradients, curve: Curve, price_s: float, choices: Sequence[tuple[float, ...]]
+) -> Layout:
+    """Of caps those with the fastest step, where each bucket costs this more; of equal ones the first."""
+    known: dict[float, float] = {}
 
     def time_of(num_bytes: float) -> float:
         if num_bytes not in known:
-            known[int(num_bytes)] = curve.time_s(num_bytes)
-        return known[int(num_bytes)]
+            known[num_bytes] = curve.time_s(num_bytes)
+        return known[num_bytes]
 
-    def step_s(cap: int) -> float:
-        buckets = assign_buckets(gradients.gradients, (cap,))
+    def step_s(caps_mb: tuple[float, ...]) -> float:
+        buckets = ddp_buckets(gradients, limits_of(caps_mb))
         return timeline_of(gradients, buckets, time_of).step_s + len(buckets) * price_s
 
-    best = min(reversed(candidates), key=lambda candidate: step_s(candidate[0]))
-    return layout_with(gradients, curve, (best[0] / MIB,))
+    return layout_with(gradients, curve, min(choices, key=step_s))
 
 
-def _listed(gradients: Gradients, curve: Curve, price_s: float) -> Layout | None:
-    """The best list of caps where each bucket costs this more."""
-    layout, _ = best_layout(gradients.sizes, gradients.ready_s, lambda sizes: curve(sizes) + price_s)
-    if not 1 < len(layout) <= _MOST_CAPS:
-        return None
-    return layout_with(gradients, curve, caps_of(layout))
+def _as_sent(
+    gradients: Gradients, members: Sequence[int] | None = None
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Bytes of gradients in the order of sending, and when each and all ahead of it are ready.
+
+    Args:
+        gradients: of the job.
+        members: indices of those that are meant, ascending; None for all.
+    """
+    wanted = set(range(len(gradients.gradients)) if members is None else members)
+    order = filling_order(gradients)
+    if gradients.definition_order is not None:
+        order = order[::-1]
+    sent = [gradients.gradients[index] for index in order if index in wanted]
+    return tuple(one.num_bytes for one in sent), tuple(accumulate((one.ready_s for one in sent), max))

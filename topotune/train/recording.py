@@ -84,6 +84,7 @@ class Recording:
         self._num_steps = num_steps
         self._force = force
         self._name = type(getattr(model, "module", model)).__name__
+        self._keeps_first_buckets = _keeps_first_buckets(model)
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._backwards: list[_Backward] = []
         self._current: _Backward | None = None
@@ -144,21 +145,27 @@ class Recording:
         seen = Counter(index for ready, _ in times for index in ready)
         usual = [index for index, count in seen.items() if 2 * count > len(times)]
         ready_s = {index: median(ready[index] for ready, _ in times if index in ready) for index in usual}
+        if self._keeps_first_buckets:
+            # DDP gives unused parameters their place in buckets, and counts them as ready from the start.
+            ready_s = {index: ready_s.get(index, 0.0) for index in range(len(self._parameters))}
         backward_s = max(median(end_s for _, end_s in times), *ready_s.values())
         said = []
         if missing := len(self._parameters) - len(usual):
-            said.append(f"{missing} parameters got no gradient in most steps and are left out")
+            how = "are exchanged all the same" if self._keeps_first_buckets else "are left out"
+            said.append(f"{missing} parameters got no gradient in most steps and {how}")
+        in_order = sorted(ready_s, key=lambda index: (ready_s[index], -index))
+        place = {index: number for number, index in enumerate(in_order)}
         if len(self._backwards) <= _WARM_UP:
             said.append(f"only {len(self._backwards)} steps ran: the times are those of a cold start")
         return Gradients(
-            gradients=tuple(
-                self._gradient(index, ready_s[index])
-                for index in sorted(usual, key=lambda index: (ready_s[index], -index))
-            ),
+            gradients=tuple(self._gradient(index, ready_s[index]) for index in in_order),
             backward_s=backward_s,
             timed=True,
             source=f"recorded from {self._name}"[:200],
             num_steps=len(times),
+            definition_order=tuple(place[index] for index in sorted(place))
+            if self._keeps_first_buckets
+            else None,
             warnings=tuple(said),
         )
 
@@ -221,7 +228,9 @@ def record(
     Call it before the first step, on a plain model or one in DDP. After the first three steps and
     ``num_steps`` more, the file is written and the hooks are gone; a job that ends sooner writes what there
     is. In a distributed job rank 0 alone records. The times are purest in a job of one process: under DDP
-    they hold what the exchange takes from the backward.
+    they hold what the exchange takes from the backward. Whether DDP of the job will keep the buckets of its
+    first step (``find_unused_parameters``) is only seen on a model in DDP; a plain one is taken to be wrapped
+    without.
 
         >>> model = torch.nn.Linear(4, 2)
         >>> with record(model, path=None) as recording:
@@ -281,6 +290,15 @@ def record_by_environment(environment: Mapping[str, str]) -> None:
         environment[RECORD_VARIABLE],
         int(steps) if steps.isascii() and steps.isdecimal() else DEFAULT_STEPS,
         force=environment.get(FORCE_VARIABLE) == "1",
+    )
+
+
+def _keeps_first_buckets(model: torch.nn.Module) -> bool:
+    """Whether it is in DDP that never puts gradients into other buckets (`topotune.step.buckets`)."""
+    return (
+        isinstance(model, torch.nn.parallel.DistributedDataParallel)
+        and model.find_unused_parameters
+        and not model.static_graph
     )
 
 

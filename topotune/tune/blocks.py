@@ -3,11 +3,11 @@
 Theory of operation. Rounds on one set of connections share its luck: where its packets go, on which core its
 thread wakes. Two gloo groups of the same ranks that run the same algorithm were seen to differ by a tenth and
 more for as long as they lived (busy 2-core virtual machine, 2026), and process launches differ again. So
-rounds come in blocks, each on connections of its own (or of a launch of its own), and `compare_blocks` widens the interval
-by what the blocks' ratios scatter: with Student's t over the blocks. Their variance is that of the row's own
-rounds, plus what connections add, which is estimated from all rows of a run together. Where the row's blocks
-scatter by more than its rounds explain (chance of 5 %), it is no less than their own: a row that two lucky
-connections made look fast has blocks that disagree.
+rounds come in blocks, each on connections of its own (or of a launch of its own), and `compare_blocks` widens
+the interval by what the blocks' ratios scatter: with Student's t over the blocks. Their variance is that of
+the row's own rounds, plus what connections add, which is estimated from all rows of a run together. Where the
+row's blocks scatter by more than its rounds explain (chance of 5 %), it is no less than their own: a row that
+two lucky connections made look fast has blocks that disagree.
 
 Launches are few, and rows differ in what a launch does to them (a latency hangs on cores, a rate does not),
 so one variance for all would be too little for some: where launches move one of eight rows alone, some

@@ -5,20 +5,22 @@ its backward returns. Before it returns them it computes for as long as the job 
 so DDP's hooks, buckets and exchange meet the same sizes, in the same order, at the same times. Computing is
 matrix multiplications on the threads that the job has (``matmul``): they fight with the exchange for cores
 and memory, as a real backward does. Or it is waiting (``sleep``), where the cores of this machine stand for
-more machines than there are.
+more machines than there are. On a GPU it is kernels that spin on the stream of the backward
+(`topotune.tune.spin`).
 
-Parameters are never read or written, so that their memory is never there; gradients are, as in a job.
+Parameters are never read or written, so that in a host's memory they take no room; gradients do, as in a job.
 """
 
 import time
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
+import psutil
 import torch
 
 from topotune.step.gradients import ELEMENT_BYTES, Gradient, Gradients
 
-Compute = Literal["matmul", "sleep"]
+Compute = Literal["matmul", "sleep", "spin"]
 
 _WIDTH: Final = 160
 """Of the matrices: 8 million operations, a few hundred µs of one core, in its own cache."""
@@ -30,12 +32,40 @@ _LATEST_S: Final = 2e-3
 """What is taken off at most: a rank that got no core has computed nothing meanwhile."""
 
 
-class Pace:
+class Pace(Protocol):
     """Computing in units.
 
-    Args:
-        compute: how.
+    Attributes:
+        device: where gradients are.
     """
+
+    device: torch.device
+
+    def run(self, num_units: int) -> None:
+        """Do so many units of work; on a GPU put them on the current stream."""
+        ...
+
+    def unit_s(self) -> float:
+        """What a unit takes now; all ranks ask at once, since they may share cores."""
+        ...
+
+    def synchronize(self) -> None:
+        """Return when the device is done with all that was called."""
+        ...
+
+    def free_bytes(self) -> float:
+        """Memory for the buckets and gradients of all ranks that share it."""
+        ...
+
+
+class HostPace:
+    """Computing on the job's threads.
+
+    Args:
+        compute: ``matmul`` or ``sleep``.
+    """
+
+    device = torch.device("cpu")
 
     def __init__(self, compute: Compute) -> None:
         self.compute = compute
@@ -69,6 +99,13 @@ class Pace:
         num_units = self._units_within(_CALIBRATION_S, at_least=_FEWEST_UNITS)
         return (time.perf_counter() - start_s) / num_units
 
+    def synchronize(self) -> None:
+        """Nothing: a call has ended when it returns."""
+
+    def free_bytes(self) -> float:
+        """Of this host."""
+        return float(psutil.virtual_memory().available)
+
     def _units_within(self, time_s: float, at_least: int = 1) -> int:
         """Units that were done in this time."""
         num_units, end_s = 0, time.perf_counter() + time_s
@@ -93,15 +130,18 @@ class EmulatedModel(torch.nn.Module):
         # One stage for each, also where several are ready at once: autograd would take those in any order.
         stages: list[tuple[int, list[torch.nn.Parameter]]] = []
         spent = 0
-        for gradient in gradients.gradients:
+        made = [_parameter(gradient, pace.device) for gradient in gradients.gradients]
+        for gradient, weight in zip(gradients.gradients, made, strict=True):
             due = round(num_units * gradient.ready_s / gradients.backward_s)
-            stages.append((due - spent, [_parameter(gradient)]))
+            stages.append((due - spent, [weight]))
             spent = due
         stages.append((num_units - spent, []))
         self._stages = stages[::-1]  # as the forward goes
-        # Registered in the order of the forward, as in a model: DDP's first step depends on it.
-        self.weights = torch.nn.ParameterList(weight for _, weights in self._stages for weight in weights)
-        self._entry = torch.zeros((), requires_grad=True)
+        # DDP's first step depends on the order in which they are registered, and where it never rebuilds its
+        # buckets all steps do: as the job's are defined, or as the forward goes.
+        order = gradients.definition_order or range(len(made))[::-1]
+        self.weights = torch.nn.ParameterList(made[index] for index in order)
+        self._entry = torch.zeros((), requires_grad=True, device=pace.device)
 
     def forward(self) -> torch.Tensor:
         """A scalar to call ``backward`` on."""
@@ -119,19 +159,19 @@ class _Stage(torch.autograd.Function):
         ctx: Any, flow: torch.Tensor, pace: Pace, num_units: int, *weights: torch.Tensor
     ) -> torch.Tensor:
         ctx.pace, ctx.num_units = pace, num_units
-        ctx.shapes = [(len(weight), weight.dtype) for weight in weights]
+        ctx.likenesses = [(len(weight), weight.dtype, weight.device) for weight in weights]
         return flow.clone()
 
     @staticmethod
     def backward(ctx: Any, flow: torch.Tensor) -> Any:
         ctx.pace.run(ctx.num_units)
-        zeros = [torch.zeros(count, dtype=dtype) for count, dtype in ctx.shapes]
+        zeros = [torch.zeros(count, dtype=dtype, device=device) for count, dtype, device in ctx.likenesses]
         return (flow, None, None, *zeros)
 
 
-def _parameter(gradient: Gradient) -> torch.nn.Parameter:
+def _parameter(gradient: Gradient, device: torch.device) -> torch.nn.Parameter:
     count = gradient.num_bytes // ELEMENT_BYTES[gradient.dtype]
-    return torch.nn.Parameter(torch.empty(count, dtype=getattr(torch, gradient.dtype)))
+    return torch.nn.Parameter(torch.empty(count, dtype=getattr(torch, gradient.dtype), device=device))
 
 
 def units_for(backward_s: float, unit_by_rank_s: Sequence[float]) -> int:

@@ -25,7 +25,7 @@ def tune(
     gradients: str | os.PathLike[str] | None = None,
     num_parameters: int | None = None,
     backward_s: float | None = None,
-    compute: str = "matmul",
+    compute: str | None = None,
     interface: str | None = None,
     seed: int = 0,
     resume: bool = False,
@@ -58,7 +58,8 @@ def tune(
         gradients: a file of recorded gradients (`topotune.record`), to choose DDP's buckets for.
         num_parameters: of a typical transformer, where there is no such file.
         backward_s: length of its backward in seconds; None: as recorded, or as long as the exchange.
-        compute: what stands for the backward's computing: ``matmul`` or ``sleep``.
+        compute: what stands for the backward's computing: ``matmul`` or ``sleep``, with ``nccl`` ``spin``;
+            None for the first that fits.
         interface: network interfaces to use (``"eth0"``); None leaves the choice to topotune.
         seed: of everything that is drawn at random.
         resume: go on with the run whose journal stands beside ``path``.
@@ -141,7 +142,7 @@ def _step_payload(
     gradients: str | os.PathLike[str] | None,
     num_parameters: int | None,
     backward_s: float | None,
-    compute: str,
+    compute: str | None,
 ) -> dict[str, Any] | None:
     """What ranks are told about the training step; None where none is to be measured."""
     if gradients is None and num_parameters is None:

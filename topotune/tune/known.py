@@ -112,7 +112,7 @@ def known_path(
         "sizes": options.sizes,
         "min_gain": options.min_gain,
         "gradients": None if gradients is None else gradients_to_document(gradients),
-        "compute": None if options.step is None else options.step.compute,
+        "compute": None if options.step is None else options.step.compute_on(options.backend),
         "topotune_version": __version__,
     }
     name = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]

@@ -19,8 +19,9 @@ DEFAULT_SIZES: Final = parse_sizes("1K:64M:4")
 _LARGEST_BYTES: Final = 4096 * MIB
 BACKENDS: Final = ("gloo", "nccl")
 """The collective libraries that can be tuned."""
-COMPUTES: Final = ("matmul", "sleep")
-"""What an emulated backward does on the job's threads: multiply matrices, or wait."""
+COMPUTES: Final = {"gloo": ("matmul", "sleep"), "nccl": ("spin",)}
+"""What an emulated backward does, by the job's library: multiply matrices on its threads, or wait; or spin on
+its GPU. The first is chosen where nothing is said."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,7 +33,8 @@ class StepOptions:
         num_parameters: of a typical transformer, where there is no file.
         backward_s: length of the backward; None takes the recorded one, or where nothing was recorded what
             the default's exchange takes.
-        compute: what the emulated backward does: ``matmul``, or ``sleep``.
+        compute: what the emulated backward does: ``matmul`` or ``sleep``, on GPUs ``spin``; None takes the
+            first that fits.
 
     Raises:
         UsageError: both a file and a number, or a value out of its range.
@@ -41,7 +43,7 @@ class StepOptions:
     gradients_path: str | None = None
     num_parameters: int | None = None
     backward_s: float | None = None
-    compute: str = "matmul"
+    compute: str | None = None
 
     def __post_init__(self) -> None:
         if self.gradients_path is not None and self.num_parameters is not None:
@@ -54,8 +56,26 @@ class StepOptions:
             typical_transformer(self.num_parameters)
         if self.backward_s is not None and not 0 < self.backward_s <= MAX_BACKWARD_S:
             raise UsageError(f"a backward of {self.backward_s:g} s is none", hint="write --backward 150ms")
-        if self.compute not in COMPUTES:
-            raise UsageError(f"--compute {self.compute}: is neither {' nor '.join(COMPUTES)}")
+        known = [name for names in COMPUTES.values() for name in names]
+        if self.compute is not None and self.compute not in known:
+            raise UsageError(f"--compute {self.compute}: is none of {', '.join(known)}")
+
+    def compute_on(self, backend: str) -> str:
+        """What stands for the backward's computing where the job's library is this one.
+
+        Raises:
+            UsageError: what was asked for does not go with it.
+        """
+        fitting = COMPUTES[backend]
+        if self.compute is None:
+            return fitting[0]
+        if self.compute not in fitting:
+            raise UsageError(
+                f"--compute {self.compute}: with {backend} the backward is emulated by "
+                f"{' or '.join(fitting)}",
+                hint="leave --compute out",
+            )
+        return self.compute
 
     def gradients(self) -> Gradients:
         """The gradients; their backward is still to be chosen where they are not timed.
@@ -221,13 +241,10 @@ def _check_backend(options: TuneOptions | CompareOptions) -> None:
     """Refuse a library that nobody knows, and what is measured in the host's memory alone."""
     if options.backend not in BACKENDS:
         raise UsageError(f"backend {options.backend!r} is neither {' nor '.join(BACKENDS)}")
+    if options.step is not None:
+        options.step.compute_on(options.backend)
     if options.backend == "gloo":
         return
-    if options.step is not None:
-        raise UsageError(
-            "a training step is emulated on CPUs alone: bucket sizes cannot be chosen for GPUs yet",
-            hint="leave --step, --gradients, --params and --backward out",
-        )
     if options.groups is not None or options.collectives not in (None, ("allreduce",)):
         raise UsageError(
             "on GPUs the allreduce of all ranks is measured alone: there are no tables of other groups and "

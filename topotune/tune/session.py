@@ -45,7 +45,7 @@ from topotune.plan import (
     plan_to_document,
 )
 from topotune.probe.numa import own_numa_node
-from topotune.step.buckets import assign_buckets, layout_of, limits_of
+from topotune.step.buckets import ddp_buckets, layout_of, limits_of
 from topotune.train.agreement import shape_of
 from topotune.tune.arrangement import Arrangement
 from topotune.tune.blocks import Block
@@ -63,6 +63,7 @@ from topotune.tune.options import CompareOptions, TuneOptions, collectives_of
 from topotune.tune.pipeline import Choice, choose_rows
 from topotune.tune.progress import Measuring, OnProgress, share_of, share_of_budget
 from topotune.tune.sampling import Sampling
+from topotune.tune.spin import CudaSpinner
 from topotune.tune.step_ranks import StepRanks
 from topotune.tune.step_session import ROWS_SHARE, compared_step, rows_progress, with_buckets
 from topotune.tune.table_rows import note_tables, tune_tables, with_tables
@@ -294,7 +295,7 @@ def _tune(
             limit=_limit(model) if place is None or world.num_ranks == 1 else _NO_BOUND_ON_GPUS,
             job_bytes=()
             if gradients is None
-            else layout_of(gradients.gradients, assign_buckets(gradients.gradients, limits_of(None))),
+            else layout_of(gradients.gradients, ddp_buckets(gradients, limits_of(None))),
             on_progress=share_of(rows_report, 0, len(tables) + 1),
         )
         choices, taken = tune_tables(
@@ -426,7 +427,7 @@ def station_of(
 
     Args:
         world: all ranks.
-        steps: this rank's part in measuring training steps, which are emulated on CPUs alone.
+        steps: this rank's part in measuring training steps.
         log: NCCL's log of this process; None on gloo.
         stack: closes what is made here.
     """
@@ -439,6 +440,7 @@ def station_of(
     place = combined_place(facts, nodes)
     engine = NcclEngine(world.private, place, log)
     on_gpu = GpuStation(world.planned, world.raw, world.private, nodes, world.fresh_raw, engine=engine)
+    on_gpu.serve("step", steps.do)
     return stack.enter_context(closing(on_gpu)), place
 
 
@@ -468,6 +470,7 @@ def step_ranks_of(world: World) -> StepRanks:
         Messages(world.private.group),
         world.nodes.node_of_rank,
         lambda: (world.fresh_planned(), world.fresh_raw()),
+        spinner=CudaSpinner() if world.backend == "nccl" else None,
     )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from topotune.plan import Evidence, Plan
 from topotune.plan.model import Ddp
 from topotune.step.bottleneck import StepBound
-from topotune.step.buckets import assign_buckets, layout_of, limits_of
+from topotune.step.buckets import ddp_buckets, layout_of, limits_of
 from topotune.step.curve import Curve, curves_of_rows
 from topotune.step.gradients import Gradients
 from topotune.step.projection import Layout, Projection, project
@@ -112,7 +112,7 @@ def choose_buckets(
         now_s: the run's clock.
         deadline_s: when this must be over, by it.
     """
-    own_layout = layout_of(gradients.gradients, assign_buckets(gradients.gradients, limits_of(None)))
+    own_layout = layout_of(gradients.gradients, ddp_buckets(gradients, limits_of(None)))
     rows = plan.groups[0].allreduce or ()
     curves = curves_of_rows(rows)
     if curves is None:

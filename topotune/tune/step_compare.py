@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from topotune.plan import Row
-from topotune.step.buckets import assign_buckets, layout_of, limits_of
+from topotune.step.buckets import ddp_buckets, layout_of, limits_of
 from topotune.step.curve import Curve, curves_of_rows
 from topotune.step.gradients import Gradients
 from topotune.step.timeline import timeline_of, timeline_to_document
@@ -67,7 +67,7 @@ def compare_steps(
             second look takes as many rounds once more.
         on_step: gets the samples, of both looks where there were two.
     """
-    own_layout = layout_of(gradients.gradients, assign_buckets(gradients.gradients, limits_of(None)))
+    own_layout = layout_of(gradients.gradients, ddp_buckets(gradients, limits_of(None)))
     curves = curves_of_rows(rows)
     if curves is None and not gradients.timed:
         return None, ["the plan has no times from which a backward follows: give --backward for the step"]
@@ -153,7 +153,7 @@ def _timeline(
     gradients: Gradients, caps_mb: Sequence[float] | None, layout_bytes: Sequence[int], curve: Curve | None
 ) -> dict[str, Any] | None:
     """When the model sends buckets, as JSON; None where no times are known, or DDP made other buckets."""
-    buckets = assign_buckets(gradients.gradients, limits_of(caps_mb))
+    buckets = ddp_buckets(gradients, limits_of(caps_mb))
     if curve is None or layout_of(gradients.gradients, buckets) != tuple(layout_bytes):
         return None
     return timeline_to_document(timeline_of(gradients, buckets, curve.time_s))

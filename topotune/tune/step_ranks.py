@@ -1,6 +1,6 @@
 """Each rank's part in measuring a training step: real DDP, real buckets, a backward that is emulated.
 
-Theory of operation. An arm is a way to run the step: DDP on a raw gloo group with torch's own buckets (what
+Theory of operation. An arm is a way to run the step: DDP on a raw group with torch's own buckets (what
 the job would do), DDP on the ``topotune`` group with the plan, or no exchange at all (the backward alone).
 All arms stand at once, so that they can take turns. Rank 0 says in which order; a sample begins with a
 barrier and lasts until this rank's backward, with the exchange in it, has ended. The slowest rank's is the
@@ -9,31 +9,37 @@ step's. The first steps of an arm are not timed: DDP runs other buckets in them.
 Connections have luck of their own (`topotune.tune.blocks`), and DDP keeps the groups that it was made on.
 So a second look begins with new groups for both ways, under the same plan, and with arms made anew.
 
+On GPUs groups are NCCL's, gradients are on this rank's device, and the backward spins there: a sample begins
+when the device has nothing left to do, and ends when it is done with the backward and the exchange.
+
 A call that fails under the plan fails on every rank, each at its own call (the private connections are
 closed); the arm is dropped and the group's connections are made anew. What fails on the raw group is the end
 of the run, as anywhere.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from time import perf_counter
 from typing import Any, Final, Literal
 
-import psutil
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from topotune.errors import RunError
 from topotune.execute.communicator import cause_in_words
 from topotune.links.messages import Messages
 from topotune.plan import plan_from_document
 from topotune.step.gradients import Gradients, gradients_from_document
 from topotune.train.agreement import Agreement
 from topotune.train.ddp import ddp_arguments
+from topotune.train.deadline import DEADLINES
 from topotune.train.process_group import ProcessGroupTopotune
-from topotune.tune.emulated import EmulatedModel, Pace
+from topotune.tune.emulated import Compute, EmulatedModel, HostPace, Pace
+from topotune.tune.spin import Spinner, SpinPace
 
 Way = Literal["raw", "plan", "alone"]
 
@@ -85,10 +91,11 @@ class StepRanks:
 
     Args:
         planned: the ``topotune`` group of all ranks.
-        raw: a gloo group of the same ranks.
+        raw: a group of the same ranks on the library that is tuned.
         messages: between them, for what is not timed.
         node_of_rank: verified node numbers.
         fresh: makes one more ``topotune`` group and one more raw group of the same ranks; collective.
+        spinner: the device that gradients are on; None for the host.
     """
 
     def __init__(
@@ -98,13 +105,16 @@ class StepRanks:
         messages: Messages,
         node_of_rank: tuple[int, ...],
         fresh: Callable[[], tuple[ProcessGroupTopotune, dist.ProcessGroup]],
+        *,
+        spinner: Spinner | None = None,
     ) -> None:
         self._planned = planned
         self._raw = raw
         self._messages = messages
         self._node_of_rank = node_of_rank
         self._fresh = fresh
-        self._pace = Pace("sleep")
+        self._spinner = spinner
+        self._pace = self._pace_of("sleep")
         self._gradients: Gradients | None = None
         self._num_units = 1
         self._arms: dict[str, _Standing] = {}
@@ -136,13 +146,18 @@ class StepRanks:
         """Let go of all arms: torch may wait for ever where DDP outlives its group."""
         self._arms.clear()
 
+    def _pace_of(self, compute: Compute) -> Pace:
+        return HostPace(compute) if self._spinner is None else SpinPace(self._spinner)
+
     def _prepare(self, compute: Any) -> dict[str, Any]:
         """What rank 0 needs to know of all ranks: how fast each computes, and how much memory is left."""
         self._messages.barrier()
-        self._pace = Pace(compute)
-        unit_s, free = self._pace.unit_s(), float(psutil.virtual_memory().available)
-        on_node = self._node_of_rank.count(self._node_of_rank[self._messages.rank])
-        by_rank = self._messages.gather_numbers(unit_s, free / on_node, float(torch.get_num_threads()))
+        self._pace = self._pace_of(compute)
+        unit_s, free = self._pace.unit_s(), self._pace.free_bytes()
+        # Ranks of a node share its memory; each has a device of its own.
+        sharing = self._node_of_rank.count(self._node_of_rank[self._messages.rank])
+        own = free / sharing if self._spinner is None else free
+        by_rank = self._messages.gather_numbers(unit_s, own, float(torch.get_num_threads()))
         return {
             "unit_s": [numbers[0] for numbers in by_rank],
             "memory_bytes": min(numbers[1] for numbers in by_rank),
@@ -181,6 +196,7 @@ class StepRanks:
                 model,
                 process_group=self._raw if arm.way == "raw" else self._planned,
                 init_sync=False,  # it would read what is in no memory
+                find_unused_parameters=self._gradients.definition_order is not None,
                 **ddp_arguments(arm.caps_mb),
             )
         self._arms[arm.name] = _Standing(model=model, step=step, way=arm.way)
@@ -228,22 +244,41 @@ class StepRanks:
 
     def _timed(self, arm: _Standing) -> float:
         assert self._gradients is not None
+        limit_s = max(_LEAST_LIMIT_S, _PATIENCE * self._gradients.backward_s)
         if arm.way == "plan":
-            limit_s = max(_LEAST_LIMIT_S, _PATIENCE * self._gradients.backward_s)
             self._planned.call_limit = timedelta(seconds=limit_s)
         try:
             loss = arm.step()
+            self._pace.synchronize()
         finally:
             self._messages.barrier()
         start_s = perf_counter()
-        loss.backward()
+        with self._cut_off(arm, limit_s):
+            loss.backward()
+            self._pace.synchronize()
         took_s = perf_counter() - start_s
         arm.model.zero_grad(set_to_none=True)  # arms take turns, and so does their memory
         return took_s
 
+    @contextmanager
+    def _cut_off(self, arm: _Standing, limit_s: float) -> Iterator[None]:
+        """End a step under the plan after this long on a device, where calls have no limit of their own.
+
+        Raises:
+            RunError: it had to be.
+        """
+        if self._spinner is None or arm.way != "plan":
+            yield
+            return
+        with DEADLINES.within(limit_s, self._planned.stop_planned) as expiry:
+            yield
+        if expiry.passed:
+            raise RunError(f"a step had not ended after {limit_s:.3g} s")
+
 
 def _layout_of(step: DistributedDataParallel) -> list[int] | None:
-    """Buckets that DDP says it has rebuilt; None where this torch does not say."""
+    """Buckets that DDP says it keeps; None where this torch does not say."""
     data: dict[str, Any] = step._get_ddp_logging_data()  # type: ignore[no-untyped-call]
-    said = data.get("rebuilt_bucket_sizes")
+    # Where parameters may be unused it keeps those that it began with.
+    said = data.get("bucket_sizes" if step.find_unused_parameters else "rebuilt_bucket_sizes")
     return None if said is None else [int(size) for size in str(said).split(",")]

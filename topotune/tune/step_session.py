@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from topotune.plan import Plan, Row
+from topotune.plan.nccl import NCCL
 from topotune.step.gradients import Gradients
 from topotune.train.ddp import expressible, takes_cap_list
 from topotune.tune.blocks import Block
@@ -45,7 +46,9 @@ def with_buckets(plan: Plan, gradients: Gradients, options: TuneOptions, bench: 
     """
     assert options.step is not None
     choice = choose_buckets(
-        StepBench(bench.command, options.step.compute, np.random.default_rng(options.seed)),
+        StepBench(
+            bench.command, options.step.compute_on(options.backend), np.random.default_rng(options.seed)
+        ),
         plan,
         gradients,
         takes_list=takes_cap_list(),
@@ -58,7 +61,11 @@ def with_buckets(plan: Plan, gradients: Gradients, options: TuneOptions, bench: 
         plan,
         ddp=choice.ddp,
         context=replace(plan.context, elapsed_s=bench.now_s()),
-        warnings=(*plan.warnings, *choice.warnings),
+        warnings=(
+            *plan.warnings,
+            *without_settings(plan.groups[0].allreduce or ()),
+            *choice.warnings,
+        ),
     )
 
 
@@ -83,8 +90,10 @@ def compared_step(
     """
     assert options.step is not None
     caps = None if plan.ddp is None else plan.ddp.bucket_caps_mb
-    return compare_steps(
-        StepBench(bench.command, options.step.compute, np.random.default_rng(options.seed)),
+    step, warnings = compare_steps(
+        StepBench(
+            bench.command, options.step.compute_on(options.backend), np.random.default_rng(options.seed)
+        ),
         rows,
         gradients,
         # What a job under the plan gets.
@@ -94,3 +103,15 @@ def compared_step(
         deadline_s=options.budget_s,
         on_step=on_step,
     )
+    return step, [*without_settings(rows), *warnings]
+
+
+def without_settings(rows: Sequence[Row]) -> list[str]:
+    """That steps ran without some rows: NCCL's settings act by its tuner plugin, which is not loaded here."""
+    count = sum(row.algorithm == NCCL for row in rows)
+    if not count:
+        return []
+    return [
+        f"{count} rows of NCCL's own settings act through its tuner plugin alone: buckets follow from their "
+        "times, but the training steps that were run had NCCL's own choice there"
+    ]
