@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from functools import partial
 from itertools import cycle
 
@@ -11,7 +12,7 @@ from closed_schema import validate_written
 from fake_bench import FAST, FakeBench, default_time
 
 from topotune.errors import UsageError, WrongResultError
-from topotune.plan.model import Row
+from topotune.plan.model import Bottleneck, Evidence, Row
 from topotune.report.text import describe_comparison
 from topotune.tune.compare import arm_of, compare_plan, comparison_to_document, sizes_to_compare, verdict_of
 from topotune.tune.judge import PASSES
@@ -235,6 +236,41 @@ def test_samples_that_are_dropped_because_a_start_was_missed_are_counted_and_tol
     assert f"{document['num_dropped']} more were dropped because a rank missed the common start" in text
     assert "of the samples were dropped because a rank missed the common start" in document["warnings"][0]
     assert "dropped" not in compared_with(FakeBench(times_in_turn(1.0)))[1]
+
+
+def test_times_that_contradict_each_other_are_told():
+    speedups = {1024: 0.2, 4096: 1.0, 65536: 1.0}
+    _, warnings, _ = compare(plan_times(speedups), noise=0.02)
+    (line,) = [one for one in warnings if one.startswith("a larger message is faster")]
+    assert "by padding): the plan takes" in line
+    assert "at 1 KiB and" in line
+
+
+def test_times_below_the_optimum_of_the_plan_are_told():
+    evidence = Evidence(
+        median_s=100.0,
+        default_median_s=200.0,
+        ratio=2.0,
+        ratio_ci=(1.9, 2.1),
+        num_samples=30,
+        measured_bytes=4096,
+        extrapolated=False,
+    )
+    bound = Bottleneck(text="link of node a", cut=("rank 0",))
+    held = replace(
+        ROWS[1], evidence=evidence, percent_of_optimum=50.0, bottleneck=bound, no_bound_reason=None
+    )
+    bench = FakeBench(plan_times(dict.fromkeys((1024, 4096), 1.0)), noise=0.02)
+    _, warnings = compare_plan(
+        Sampling(bench=bench, rng=np.random.default_rng(0)),
+        (ROWS[0], held, ROWS[2]),
+        CompareOptions(plan_path="plan.json", sizes=(1024, 4096), budget_s=10.0),
+        algorithm_at=lambda size: "ring",
+    )
+    (line,) = [one for one in warnings if one.startswith("a time is below the provable optimum")]
+    assert "the plan takes" in line
+    assert "less than the optimum of 50 s" in line
+    assert "at 1 KiB" not in line  # the plan has no bound for what is smaller
 
 
 def test_the_plan_is_checked_before_it_is_timed():

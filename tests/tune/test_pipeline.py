@@ -1,6 +1,7 @@
 """The whole choosing on a made-up clock: planted winners are found, losers never, budgets are kept."""
 
 import re
+from dataclasses import replace
 from itertools import cycle, pairwise
 
 import numpy as np
@@ -330,6 +331,19 @@ def test_times_that_contradict_each_other_are_told_with_the_plan():
         one.startswith("a larger message is faster") and "the default takes" in one and "at 4 KiB" in one
         for one in choice.warnings
     ), choice.warnings
+
+
+def test_what_the_rows_run_is_kept_where_it_was_timed_afresh():
+    choice = choose(FakeBench(factors({FAST: 3.0}), noise=0.02), [FAST])
+    default, planned = choice.timed["the default"], choice.timed["the plan"]
+    assert set(default) >= set(SIZES)
+    assert all(planned[one.message_bytes] != default[one.message_bytes] for one in choice.confirmations)
+    assert planned[SIZES[2]].median_s == pytest.approx(default_time(SIZES[2]) / 3, rel=0.05)
+
+
+def test_times_below_one_message_between_nodes_are_told_with_the_plan():
+    choice = choose(FakeBench(factors({}), noise=0.02), [], limit=replace(NO_LIMIT, latency_s=1.0))
+    assert any(one.startswith("a time is below that of one message between nodes") for one in choice.warnings)
 
 
 def test_no_candidates_give_a_default_table_with_evidence():

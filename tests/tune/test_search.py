@@ -69,6 +69,20 @@ def test_what_a_message_costs_rules_out_no_candidate_where_it_is_large():
     assert large.ask(1)[0][0] == TREE
 
 
+@pytest.mark.parametrize(
+    ("timed_bytes", "true_ms"),
+    [pytest.param(SIZE // 4, 1.0, id="four-smaller-ones"), pytest.param(4 * SIZE, 4.0, id="a-larger-one")],
+)
+def test_what_other_sizes_promise_is_tried_first_whatever_is_predicted(timed_bytes, true_ms):
+    # 4 ms in any case, which is a fifth of the default's; the model puts it at three times that.
+    other = search_at(timed_bytes, {FAST: 9.0, SLOW: 9.5}, default_s=10e-3)
+    here = search_at(SIZE, {FAST: 9.0, SLOW: 600.0}, default_s=20e-3)
+    truth = {FAST: 9e-3, SLOW: 1e-3 * true_ms}
+    run(other, FakeBench(lambda one, _: truth.get(one, 10e-3), noise=0.02))
+    here.neighbours = [other]
+    assert here.ask(1)[0][0] == SLOW
+
+
 def test_candidates_that_are_ruled_out_elsewhere_are_not_tried_again():
     predicted_ms = {FAST: 5.0, TREE: 5.1, RECURSIVE: 5.2, SLOW: 5.3}
     searches = [search_at(size, predicted_ms) for size in (SIZE, 4 * SIZE, 16 * SIZE)]

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,14 +17,16 @@ from topotune.links.model import PairsAcross
 from topotune.plan import GroupShape, Row, plan_from_document
 from topotune.plan.document import part_to_json, plan_to_document
 from topotune.results.tuning import tuning_run_of
+from topotune.tune.across_tables import violations_across
 from topotune.tune.arrangement import Arrangement
+from topotune.tune.consistency import Timed
 from topotune.tune.journal import read_journal
 from topotune.tune.mesh import read_groups
 from topotune.tune.options import TuneOptions, collectives_of
 from topotune.tune.pipeline import Choice, choose_rows
 from topotune.tune.sampling import Sampling
-from topotune.tune.table_rows import limit_of, with_tables
-from topotune.tune.tables import Table
+from topotune.tune.table_rows import limit_of, timed_tables, with_tables
+from topotune.tune.tables import Table, world_set
 
 pytestmark = pytest.mark.gloo
 
@@ -255,8 +258,44 @@ def test_rows_are_held_against_the_bound_of_all_groups_at_once(groups, collectiv
 
 def test_groups_within_machines_have_no_bound_and_say_so():
     (one,) = read_groups("0-1;2-3", 4)
-    reason = limit_of("allgather", one, two_nodes()).no_bound_reason
+    limit = limit_of("allgather", one, two_nodes())
+    reason = limit.no_bound_reason
     assert reason == "all ranks of each group share one machine's memory, where no link bounds them"
+    assert limit.latency_s is None
+
+
+def test_groups_across_machines_wait_for_a_message_between_them():
+    cost = LinkCost(from_bytes=(0,), alpha_s=(3e-4,), beta_s_per_byte=(1e-9,), alpha_ci_s=(2e-4, 4e-4))
+    model = replace(two_nodes(), classes=(cost,))
+    (across,) = read_groups("0,2;1,3", 4)
+    assert limit_of("allreduce", across, model).latency_s == 2e-4
+    unsure = replace(model, classes=(replace(cost, alpha_ci_s=None),))
+    assert limit_of("allreduce", across, unsure).latency_s == 3e-4
+
+
+def test_what_a_run_has_timed_of_its_tables_is_held_against_each_other():
+    def choice(time_s):
+        timed = {65536: Timed(message_bytes=65536, median_s=time_s, error=0.01)}
+        plan = plan_from_document(example(), "plan.json")
+        rows = (Row(min_bytes=0, max_bytes=None, algorithm="default"),)
+        return Choice(
+            rows=rows,
+            certificate=plan.certificate,
+            warnings=(),
+            timed={"the default": timed, "the plan": timed},
+        )
+
+    shape = GroupShape(num_ranks=4, num_nodes=2, ranks_per_node=2, stride=1)
+    tables = [
+        Table(number=number, collective=collective, group_set=world_set(4), shapes=(shape,), station=None)
+        for number, collective in enumerate(("reduce_scatter", "allgather"), start=1)
+    ]
+    held = timed_tables(choice(9e-3), tables, [choice(2e-3), choice(3e-3)])
+    (line,) = violations_across(held)
+    assert line.startswith("an allreduce is slower than reduce-scatter and all-gather")
+    # Rows that another launch has chosen come without their times.
+    taken = replace(choice(2e-3), timed={})
+    assert violations_across(timed_tables(choice(9e-3), tables, [taken, choice(3e-3)])) == []
 
 
 def test_a_plan_of_many_tables_with_many_warnings_can_be_read_again():

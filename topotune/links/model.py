@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import permutations, product
 from operator import itemgetter
 
 import numpy as np
@@ -168,6 +168,21 @@ class LinkModel:
     def cost(self, src: int, dst: int) -> LinkCost:
         """Cost of the directed pair ``src`` → ``dst``."""
         return self.classes[self.pair_class[src][dst]]
+
+    def least_latency_s(self, ranks: Sequence[int]) -> float | None:
+        """The shortest time of a smallest message between nodes, at the low end of its interval.
+
+        Args:
+            ranks: between whose nodes; the first rank of each stands for it.
+
+        Returns:
+            None where all of them are on one node. O(nodes²).
+        """
+        first_of = {self.node_of_rank[rank]: rank for rank in reversed(ranks)}
+        pairs = permutations(first_of.values(), 2)
+        costs = [self.classes[index] for index in {self.pair_class[src][dst] for src, dst in pairs}]
+        lowest_s = (one.latency_s if one.alpha_ci_s is None else one.alpha_ci_s[0] for one in costs)
+        return min(lowest_s, default=None)
 
     def reordered(self, order: Sequence[int] | None) -> "LinkModel":
         """The same links with the ranks numbered by position, as algorithms under a rank order see them.

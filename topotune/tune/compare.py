@@ -16,6 +16,7 @@ schema_version history of ``topotune/comparison``: 1 is the first.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ from topotune.plan.model import DEFAULT_ALGORITHM, Row
 from topotune.plan.nccl import NCCL
 from topotune.tune.blocks import hull_of_looks
 from topotune.tune.confirm import confirm
+from topotune.tune.consistency import PLAN, times_of, violations
 from topotune.tune.diagnosis import dropped_warnings, look_at, sample_warnings, seen_in
 from topotune.tune.judge import CONFIDENCE, PASSES, Confirmation, Point
 from topotune.tune.options import DEFAULT_SIZES, CompareOptions
@@ -203,6 +205,8 @@ def compare_plan(
         found = [_joined(one, seen_twice.get(one.message_bytes)) for one in found]
     warnings.extend(dropped_warnings(sampling.dropped, sampling.taken))
     warnings.extend(sample_warnings(seen_in(found)))
+    timed = times_of(found, lambda _one: PLAN)
+    warnings.extend(violations(timed, partial(_proven_s, rows), planned=timed[PLAN]))
     on_compared(found)
     return [_row(one, algorithm_at(one.message_bytes)) for one in found], warnings
 
@@ -303,6 +307,20 @@ def _left_out(size: int, budget_s: float) -> str:
     return (
         f"{format_bytes(size)} and more were left out: they take too much of {budget_s:g} s; "
         "--sizes or a larger --budget brings them in"
+    )
+
+
+def _proven_s(rows: Sequence[Row], message_bytes: int) -> float:
+    """What the plan's bound leaves no message of this size to be faster than: the optimum of smaller ones."""
+    return max(
+        (
+            row.evidence.median_s * row.percent_of_optimum / 100
+            for row in rows
+            if row.evidence is not None
+            and row.percent_of_optimum is not None
+            and row.evidence.measured_bytes <= message_bytes
+        ),
+        default=0.0,
     )
 
 

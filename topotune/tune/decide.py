@@ -42,11 +42,14 @@ class Limit:
         time_s: provably shortest time for a message of so many bytes; None where there is no bound.
         bottleneck: what bounds it, in words and as a cut.
         no_bound_reason: why there is none.
+        latency_s: of one smallest message between nodes, which every call has to wait for; None where all
+            ranks are on one node, or links were not measured.
     """
 
     time_s: Callable[[int], float] | None = None
     bottleneck: Bottleneck | None = None
     no_bound_reason: str | None = None
+    latency_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

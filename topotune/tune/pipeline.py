@@ -23,7 +23,7 @@ import numpy as np
 from topotune.plan.lookup import find_row
 from topotune.plan.model import Certificate, Row
 from topotune.tune.confirm import Passes, judge_in_looks, judge_once
-from topotune.tune.consistency import Timed, violations
+from topotune.tune.consistency import LIBRARY, PLAN, Timed, Times, times_of, times_of_search, violations
 from topotune.tune.decide import DefaultTime, Limit, decide_rows
 from topotune.tune.diagnosis import (
     Seen,
@@ -132,12 +132,15 @@ class Choice:
         certificate: how it was confirmed.
         warnings: one line each.
         confirmations: with their samples.
+        timed: the default, and what the rows run, at each size where it was timed; empty where the rows were
+            chosen in another launch.
     """
 
     rows: tuple[Row, ...]
     certificate: Certificate
     warnings: tuple[str, ...]
     confirmations: tuple[Confirmation, ...] = ()
+    timed: Times = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(kw_only=True)
@@ -292,7 +295,17 @@ def choose_rows(
     run.warnings.extend(sample_warnings(run.seen))
     if (look := samples_in_words(run.seen, sampling.dropped)) is not None:
         run.notes.append(look)
-    run.warnings.extend(_inconsistencies(run.default_timed, confirmations, limit))
+    timed = _with_defaults(times_of(confirmations, lambda one: one.candidate.label), run.default_timed)
+    planned = _planned(rows, timed)
+    run.warnings.extend(
+        violations(
+            timed,
+            limit.time_s,
+            latency_s=limit.latency_s,
+            planned=planned,
+            searched=times_of_search(standings),
+        )
+    )
     run.warnings.extend(_problems(sampling, searches))
     run.report("done")
     return Choice(
@@ -300,6 +313,7 @@ def choose_rows(
         certificate=_certificate(run, plan, nulls),
         warnings=tuple(run.warnings),
         confirmations=tuple(confirmations),
+        timed={LIBRARY: timed[LIBRARY], PLAN: planned},
     )
 
 
@@ -677,16 +691,21 @@ def _what_runs_at(rows: Sequence[Row], sizes: Sequence[int]) -> str:
     return ": " + " and ".join(f"{words} at {listed}" for words, listed in runs)
 
 
-def _inconsistencies(
-    default: Mapping[int, Timed], confirmations: Sequence[Confirmation], limit: Limit
-) -> list[str]:
-    """What the samples of the pilot and those that confirmed rows say against each other and the bound."""
-    timed: dict[str, dict[int, Timed]] = {"the default": dict(default)}
-    for one in confirmations:
-        default_s, other_s = (np.concatenate(arms) for arms in zip(*one.blocks, strict=True))
-        for name, samples_s in (("the default", default_s), (one.candidate.label, other_s)):
-            timed.setdefault(name, {})[one.message_bytes] = Timed.of(one.message_bytes, samples_s)
-    return violations({name: list(by_size.values()) for name, by_size in timed.items()}, limit.time_s)
+def _with_defaults(timed: Times, default: Mapping[int, Timed]) -> dict[str, Mapping[int, Timed]]:
+    """What confirmed, and the pilot's times of the default at other sizes."""
+    return {**timed, LIBRARY: {**default, **timed[LIBRARY]}}
+
+
+def _planned(rows: Sequence[Row], timed: Times) -> dict[int, Timed]:
+    """What the rows run, at the sizes where it was timed afresh."""
+    planned = {}
+    for size in timed[LIBRARY]:
+        row = find_row(rows, size)
+        arm = Candidate.of(row.algorithm, row.params)
+        own = timed.get(LIBRARY if arm == DEFAULT else arm.label, {})
+        if size in own:
+            planned[size] = own[size]
+    return planned
 
 
 def _listed(sizes: Iterable[int]) -> str:

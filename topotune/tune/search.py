@@ -255,14 +255,31 @@ class SizeSearch:
         """What is expected of each candidate that was not tried, in their order.
 
         Its prediction, put right by how wrong that was at the nearest size where the candidate was tried, or
-        else by how wrong the others' were.
+        else by how wrong the others' were; but no more than what a rule promises of what was timed.
         """
         near = [(self._doublings_to(search), self._carried_here(search)) for search in self.neighbours]
         found = put_right(self._untried, [(0.0, self.residuals()), *near])
         return [
-            Known(log_ratio=self._predicted_log_ratio(one) + wrong.log_ratio, error=wrong.error)
+            Known(
+                log_ratio=min(self._predicted_log_ratio(one) + wrong.log_ratio, self._promised(one)),
+                error=wrong.error,
+            )
             for one, wrong in zip(self._untried, found, strict=True)
         ]
+
+    def _promised(self, candidate: Candidate) -> float:
+        """Log(candidate / default) of a larger message in its place, or of smaller ones that are as much.
+
+        Only for what is tried next: it is measured before it counts (`topotune.tune.consistency`).
+        """
+        times_s = (
+            -(-self.message_bytes // other.message_bytes)
+            * other.default_s
+            * math.exp(other._log_ratio(candidate))
+            for other in self.neighbours
+            if candidate in other._pairs and candidate not in other.problems
+        )
+        return math.log(min(times_s, default=math.inf) / self.default_s)
 
     def _carried_here(self, other: "SizeSearch") -> dict[Candidate, Known]:
         """How wrong predictions are here, as far as another size tells."""

@@ -47,9 +47,18 @@ from topotune.plan import (
 from topotune.probe.numa import own_numa_node
 from topotune.step.buckets import ddp_buckets, layout_of, limits_of
 from topotune.train.agreement import shape_of
+from topotune.tune.across_tables import TimedTable, violations_across
 from topotune.tune.arrangement import Arrangement
 from topotune.tune.blocks import Block
-from topotune.tune.compare import WORLD_TABLE, OnCompared, arm_of, compare_plan, comparison_to_document
+from topotune.tune.compare import (
+    WORLD_TABLE,
+    OnCompared,
+    arm_of,
+    compare_plan,
+    comparison_to_document,
+    table_name,
+)
+from topotune.tune.consistency import PLAN, Times, times_of
 from topotune.tune.decide import Limit
 from topotune.tune.gpu_station import GpuStation, NcclEngine
 from topotune.tune.journal import ENDED
@@ -66,8 +75,8 @@ from topotune.tune.sampling import Sampling
 from topotune.tune.spin import CudaSpinner
 from topotune.tune.step_ranks import StepRanks
 from topotune.tune.step_session import ROWS_SHARE, compared_step, rows_progress, with_buckets
-from topotune.tune.table_rows import note_tables, tune_tables, with_tables
-from topotune.tune.tables import compare_tables, make_tables, table_budget_s
+from topotune.tune.table_rows import note_tables, timed_tables, tune_tables, with_tables
+from topotune.tune.tables import compare_tables, make_tables, table_budget_s, world_set
 from topotune.tune.timing import Station, TorchBench
 from topotune.tune.trial import DEFAULT, PLANNED, Candidate
 from topotune.tune.world import World, joined_world
@@ -194,6 +203,12 @@ def compare_worker(
             on_progress(share_of_budget("compare", bench.now_s(), options.budget_s, measuring))
 
         sampling.on_trial = on_trial
+        timed: dict[str, Times] = {}
+
+        def on_table(name: str, table_found: Sequence[Confirmation]) -> None:
+            timed[name] = times_of(table_found, lambda _one: PLAN)
+            on_compared(name, table_found)
+
         with told_to_all(world, bench):
             gradients = None if options.step is None else options.step.gradients()
             rows_s = options.budget_s if options.step is None else ROWS_SHARE * options.budget_s
@@ -204,12 +219,23 @@ def compare_worker(
                 of_table,
                 algorithm_at=lambda size: find_row(rows, size).algorithm if rows else "default",
                 arm_at=arm_at,
-                on_compared=partial(on_compared, WORLD_TABLE),
+                on_compared=partial(on_table, WORLD_TABLE),
             )
             compared, table_warnings = compare_tables(
-                tables, bench, agreement.plan, of_table, on_compared=on_compared
+                tables, bench, agreement.plan, of_table, on_compared=on_table
             )
-            warnings += table_warnings
+            everyone = TimedTable(
+                collective="allreduce", group_set=world_set(world.num_ranks), timed=timed[WORLD_TABLE]
+            )
+            others = [
+                TimedTable(
+                    collective=one.collective,
+                    group_set=one.group_set,
+                    timed=timed.get(table_name(one.collective, one.name), {}),
+                )
+                for one in tables
+            ]
+            warnings += [*table_warnings, *violations_across([everyone, *others])]
             step = None
             if gradients is not None:
                 step, step_warnings = compared_step(
@@ -312,7 +338,8 @@ def _tune(
             warnings += (_resumed_in_words(num_finished, taken),)
         plan = _plan(world, options, arrangement, fingerprint, choice, warnings, bench.now_s())
         if tables:
-            plan = with_tables(plan, tables, choices, arrangement)
+            across = violations_across(timed_tables(choice, tables, choices))
+            plan = with_tables(plan, tables, choices, arrangement, across=across)
         if gradients is not None:
             report(share_of_budget("step", bench.now_s(), options.budget_s))
             plan = with_buckets(plan, gradients, options, bench)
@@ -524,11 +551,13 @@ def _limit(model: LinkModel | None) -> Limit:
     if model is None:
         return _ONE_RANK
     bound = allreduce_bound(model)
+    latency_s = model.least_latency_s(range(model.num_ranks))
     if isinstance(bound, NoBound):
-        return Limit(no_bound_reason=bound.reason)
+        return Limit(no_bound_reason=bound.reason, latency_s=latency_s)
     return Limit(
         time_s=lambda message_bytes: float(bound.time_s(message_bytes)),
         bottleneck=Bottleneck(text=bound.text, cut=tuple(bound.cut)),
+        latency_s=latency_s,
     )
 
 

@@ -27,6 +27,7 @@ from topotune.plan.model import Collective
 from topotune.schedule.candidates import candidates
 from topotune.schedule.part_candidates import part_candidates
 from topotune.simulate.parts import predict_parts
+from topotune.tune.across_tables import TimedTable
 from topotune.tune.arrangement import Arrangement
 from topotune.tune.decide import Limit
 from topotune.tune.journal import CHOSEN, TABLES, Journal, TableJournal
@@ -37,7 +38,7 @@ from topotune.tune.points import ELEMENT_BYTES
 from topotune.tune.progress import OnProgress
 from topotune.tune.resume import Past, check_same_tables
 from topotune.tune.sampling import Sampling
-from topotune.tune.tables import Table, TableBench, part_elements
+from topotune.tune.tables import Table, TableBench, part_elements, world_set
 from topotune.tune.timing import TorchBench
 from topotune.tune.trial import DEFAULT, Candidate
 
@@ -187,8 +188,10 @@ def limit_of(collective: Collective, group_set: GroupSet, model: LinkModel | Non
     if model is None:
         return _UNMEASURED
     bound = concurrent_bound(model, group_set.groups, collective)
+    latencies_s = [model.least_latency_s(group) for group in group_set.groups]
+    latency_s = max((one for one in latencies_s if one is not None), default=None)
     if isinstance(bound, NoBound):
-        return Limit(no_bound_reason=bound.reason)
+        return Limit(no_bound_reason=bound.reason, latency_s=latency_s)
     num_ranks = len(group_set.groups[0])
 
     def time_s(message_bytes: int) -> float:
@@ -196,13 +199,45 @@ def limit_of(collective: Collective, group_set: GroupSet, model: LinkModel | Non
             message_bytes = part_elements(message_bytes, num_ranks) * num_ranks * ELEMENT_BYTES
         return bound.time_s(message_bytes)
 
-    return Limit(time_s=time_s, bottleneck=Bottleneck(text=bound.text, cut=bound.cut))
+    bottleneck = Bottleneck(text=bound.text, cut=bound.cut)
+    return Limit(time_s=time_s, bottleneck=bottleneck, latency_s=latency_s)
+
+
+def timed_tables(choice: Choice, tables: Sequence[Table], choices: Sequence[Choice]) -> list[TimedTable]:
+    """What a run has timed, to be held against each other.
+
+    Args:
+        choice: of the world's allreduce.
+        tables: beside it; one at least.
+        choices: of these.
+    """
+    everyone = world_set(sum(map(len, tables[0].group_set.groups)))
+    return [
+        TimedTable(collective="allreduce", group_set=everyone, timed=choice.timed),
+        *(
+            TimedTable(collective=table.collective, group_set=table.group_set, timed=own.timed)
+            for table, own in zip(tables, choices, strict=True)
+        ),
+    ]
 
 
 def with_tables(
-    plan: Plan, tables: Sequence[Table], choices: Sequence[Choice], arrangement: Arrangement
+    plan: Plan,
+    tables: Sequence[Table],
+    choices: Sequence[Choice],
+    arrangement: Arrangement,
+    *,
+    across: Sequence[str] = (),
 ) -> Plan:
-    """The plan with these tables beside the world's allreduce."""
+    """The plan with these tables beside the world's allreduce.
+
+    Args:
+        plan: with the world's allreduce.
+        tables: one at least.
+        choices: of these.
+        arrangement: of the world's ranks.
+        across: warnings that are of several tables.
+    """
     groups = {group.shape: group for group in plan.groups}
     warnings, order = list(plan.warnings), plan.rank_order
     certificates = [plan.certificate]
@@ -218,7 +253,7 @@ def with_tables(
         groups=tuple(groups.values()),
         certificate=_joined(certificates),
         rank_order=order,
-        warnings=_that_fit(warnings),
+        warnings=_that_fit([*warnings, *across]),
     )
 
 

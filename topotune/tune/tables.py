@@ -227,7 +227,7 @@ def make_tables(
     Raises:
         UsageError: the groups are not of these ranks.
     """
-    everyone = GroupSet(name="world", groups=(tuple(range(world.num_ranks)),))
+    everyone = world_set(world.num_ranks)
     asked = () if groups is None else read_groups(groups, world.num_ranks)
     node_of_rank = world.nodes.node_of_rank
     made: list[Table] = []
@@ -257,6 +257,11 @@ def make_tables(
             )
     main.serve("table", lambda command: made[command["table"]].station.do(command["command"]))
     return tuple(made)
+
+
+def world_set(num_ranks: int) -> GroupSet:
+    """The one group of all ranks."""
+    return GroupSet(name="world", groups=(tuple(range(num_ranks)),))
 
 
 def _join(world: World, one: GroupSet) -> tuple[ProcessGroupTopotune, dist.ProcessGroup, Communicator]:
