@@ -35,7 +35,9 @@ from topotune.units import format_bytes, format_rate, format_seconds, parse_byte
 SIZES = "4K,16K,64K,256K,1M,4M,8M,16M"
 ROUNDS = 40
 WARM_UPS = 2
-SAMPLE_BYTES = 16 << 20
+SAMPLE_BYTES, MOST_COPIES = 16 << 20, 4096
+"""A sample is so many bytes, or copies: of fewer bytes each it is Python that is timed."""
+
 ELEMENT_BYTES = 4
 
 
@@ -112,7 +114,7 @@ def time_copies(payload: dict[str, Any]) -> list[list[float]]:
     for size in payload["sizes"]:
         source = torch.ones(size // ELEMENT_BYTES)
         target = torch.zeros(size // ELEMENT_BYTES)  # written once, so that their pages exist
-        num_copies = max(1, SAMPLE_BYTES // size)
+        num_copies = min(MOST_COPIES, max(1, SAMPLE_BYTES // size))
         own = []
         for _ in range(WARM_UPS + payload["rounds"]):
             dist.barrier()

@@ -18,7 +18,8 @@ The kernel shares 2 cores among up to 8 ranks, so Open MPI is told to yield whil
 
 Plans are read from FOLDER (``NAME.plan.json``, as ``benchmarks/lab.py`` leaves them), or tuned into the
 output folder first. Writes ``peers.csv``, ``peers.md`` and ``peers.html`` (the picture); a cluster whose
-samples stand there already is not run again. Needs Linux, root, Open MPI, ``nsenter``.
+samples stand there already is not run again. Needs Linux, root, Open MPI, ``nsenter``, and the extra
+``report``.
 """
 
 import argparse

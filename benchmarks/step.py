@@ -51,10 +51,11 @@ from topotune.step.timeline import timeline_of
 from topotune.train.agreement import shape_of
 from topotune.train.ddp import takes_cap_list
 from topotune.tune.options import StepOptions
+from topotune.tune.session import step_ranks_of
 from topotune.tune.statistics import compare_arms
 from topotune.tune.step_bench import StepBench, slowest
 from topotune.tune.step_choice import proposals_of
-from topotune.tune.step_ranks import StepRanks, Way
+from topotune.tune.step_ranks import Way
 from topotune.tune.timing import Station, TorchBench
 from topotune.tune.world import World, joined_world
 from topotune.units import MIB, format_bytes, format_seconds, parse_bytes
@@ -86,7 +87,7 @@ def main() -> None:
         gradients_path=options.gradients, num_parameters=options.params, compute=options.compute
     )
     plan = None if options.plan is None else str(options.plan)
-    with joined_world(plan) as world, closing(step_ranks(world)) as ranks:
+    with joined_world(plan) as world, closing(step_ranks_of(world)) as ranks:
         station = Station(world.planned, world.raw, world.private, world.nodes.node_of_rank)
         station.serve("step", ranks.do)
         station.serve("time", lambda command: time_allreduces(world, command["sizes"], command["repeats"]))
@@ -99,16 +100,6 @@ def main() -> None:
     print(describe(document), flush=True)
     if options.output is not None:
         options.output.write_text(json.dumps(document, indent=1) + "\n")
-
-
-def step_ranks(world: World) -> StepRanks:
-    return StepRanks(
-        world.planned,
-        world.raw,
-        Messages(world.private.group),
-        world.nodes.node_of_rank,
-        lambda: (world.fresh_planned(), world.fresh_raw()),
-    )
 
 
 def time_allreduces(world: World, sizes: Sequence[int], repeats: int) -> dict[str, list[list[float]]]:

@@ -36,12 +36,13 @@ def test_a_plan_that_is_slower_at_a_size_is_called_so_and_exits_3(tmp_path):
     assert row["ratio"] < row["ratio_ci"][1] < 0.98
 
 
-def test_a_plan_of_defaults_is_the_same_and_exits_0(tmp_path):
-    done = compared(tmp_path, ((0, "default", {}),), "--sizes", "4M", "--json")
-    assert done.returncode == 0, done.stderr
-    (row,) = json.loads(done.stdout)["rows"]
-    assert row["algorithm"] == "default"
-    assert row["verdict"] != "slower"
+def test_a_plan_of_defaults_is_never_faster_and_the_exit_code_says_what_the_verdicts_say(tmp_path):
+    done = compared(tmp_path, ((0, "default", {}),), "--sizes", "1K,4M", "--json")
+    small, large = json.loads(done.stdout)["rows"]
+    assert {small["algorithm"], large["algorithm"]} == {"default"}
+    assert large["verdict"] == "same"
+    assert small["verdict"] in ("same", "slower"), "by its dispatch alone"
+    assert done.returncode == (3 if small["verdict"] == "slower" else 0), done.stderr
 
 
 @pytest.mark.slow

@@ -183,6 +183,16 @@ def test_a_row_of_nccls_own_settings_is_timed_as_that_setting():
     assert arms == {(1024, (WRAPPED, PLANNED)), (4096, (DEFAULT, ring))}
 
 
+@pytest.mark.parametrize("budget_s", [0.05, 0.2, 1.0])
+def test_a_budget_that_holds_no_size_gives_an_empty_table_and_says_so(budget_s):
+    bench = FakeBench(lambda arm, size: 0.05)
+    sampling = Sampling(bench=bench, rng=np.random.default_rng(0))
+    options = CompareOptions(plan_path="plan.json", budget_s=budget_s)
+    rows, warnings = compare_plan(sampling, ROWS, options, algorithm_at=lambda size: "ring")
+    assert rows == []
+    assert any("were left out: they take too much of" in line for line in warnings)
+
+
 def compared_with(bench):
     """Two sizes of a plan on a bench: the document, as JSON gives it back, and its text."""
     sampling = Sampling(bench=bench, rng=np.random.default_rng(0))

@@ -78,7 +78,7 @@ def test_from_where_the_plan_leaves_the_default_it_is_worth_using():
 def test_where_dispatch_loses_everywhere_it_is_worth_using_nowhere():
     choice, _ = chosen(short_calls(dispatch_s=100e-6))
     (line,) = lines_on_dispatch(choice)
-    assert line.endswith("; the backend is worth using at none of the sizes that were tried")
+    assert line.endswith("; the backend is worth using at no larger size that was tried")
 
 
 @pytest.mark.parametrize("dispatch_s", [0.0, 0.5e-6], ids=["free", "1 %"])
@@ -129,7 +129,7 @@ def test_a_size_that_seems_to_lose_or_was_not_timed_is_not_called_worth_it():
     costs = (cost(4, 0.90, 0.85, 0.95), cost(1024, 0.96, 0.92, 1.0), cost(4096, 0.99, 0.9, 1.1))
     asked = dict.fromkeys((4, *sizes), 1e-4)
     assert loss_in_words(costs, rows, sizes, asked).endswith("worth using from 4 KiB on")
-    assert loss_in_words(costs[:2], rows, sizes, asked).endswith("at none of the sizes that were tried")
+    assert loss_in_words(costs[:2], rows, sizes, asked).endswith("at no larger size that was tried")
     known = {4: 1e-4, 1024: 1e-4}
     assert loss_in_words(costs[:2], rows, sizes, known).endswith("worth using from 4 KiB on")
     assert loss_in_words(costs[1:], rows, sizes, asked) is None

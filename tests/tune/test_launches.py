@@ -12,7 +12,9 @@ from test_step_choice import MadeUpRanks
 from test_step_choice import compare as compare_step
 
 from topotune.plan import Row, load_plan, plan_to_document
+from topotune.plan.model import Ddp
 from topotune.tune.compare import ComparisonRow, comparison_to_document
+from topotune.tune.dispatch_cost import COSTS_MORE
 from topotune.tune.judge import Confirmation, Point, PointSamples, judge
 from topotune.tune.launch_session import compare_payload, compared_document, tune_payload, tuned_document
 from topotune.tune.launches import joined_samples, points_of, samples_to_json, settled
@@ -137,12 +139,32 @@ def test_rows_that_the_default_parts_do_not_support_each_other_over_launches():
 def test_rows_pay_for_all_that_they_were_chosen_from():
     rng = np.random.default_rng(5)
     launches = [launch(rng, lambda size, candidate: 1.05, scatter=0.004) for _ in range(3)]
-    few = plan(ROWS)
-    many = replace(few, certificate=replace(few.certificate, num_comparisons=10**9))
+    # That its first launch confirmed much else in vain was a chance to win by luck.
+    many = [[*launches[0], *(launches[0][:1] * 10**4)], *launches[1:]]
     kept = [
-        settled(one, launches, min_gain=0.02, seed=0).groups[0].allreduce[1].algorithm for one in (few, many)
+        settled(plan(ROWS), one, min_gain=0.02, seed=0).groups[0].allreduce[1].algorithm
+        for one in (launches, many)
     ]
     assert kept == [FAST.algorithm, "default"]
+
+
+def test_what_the_first_launch_said_of_rows_that_are_lost_is_not_said_again():
+    rng = np.random.default_rng(5)
+    before = replace(
+        plan(ROWS),
+        warnings=(f"{COSTS_MORE} where …; the backend is worth using from 1 KiB on", "the machine was busy"),
+        ddp=Ddp(bucket_caps_mb=(4.0, 25.0), layout_bytes=(1 << 20,), projected_from=(1024,)),
+    )
+
+    def warnings_over(gains):
+        launches = [launch(rng, lambda *_, gain=gain: gain) for gain in gains]
+        return settled(before, launches, min_gain=0.02, seed=0).warnings
+
+    assert warnings_over([1.5] * 3) == before.warnings
+    busy, *lost, buckets = warnings_over([1.5, 0.8, 1.5])
+    assert busy == "the machine was busy"
+    assert all("won in the first launch" in line for line in lost)
+    assert buckets.startswith("DDP's buckets were chosen with rows of the first launch that did not hold")
 
 
 def load_of(result):
@@ -260,7 +282,7 @@ def test_tables_and_the_step_are_judged_over_all_launches_too():
         one = compared(rng, ratio)
         own = {"collective": "allgather", "group": "dp", "num_ranks": 2, "rows": one["document"]["rows"]}
         one["document"] |= {"tables": [own], "step": step}
-        one["samples"]["allgather, dp"] = one["samples"][""]
+        one["samples"]["1"] = one["samples"][""]
         one["step_s"] = [(ratio * np.exp(rng.normal(0, 0.01, 9))).tolist(), np.ones(9).tolist()]
         results.append(one)
     document = compared_document({"seed": 0}, results)
@@ -270,6 +292,35 @@ def test_tables_and_the_step_are_judged_over_all_launches_too():
         assert found["ratio_ci"][0] < 0.8 < 1.1 < found["ratio_ci"][1]
     assert (row["num_samples"], document["step"]["num_samples"]) == (36, 27)
     validate_written(json.loads(json.dumps(document)), "comparison")
+
+
+def test_tables_of_the_same_name_keep_their_own_rows():
+    rng = np.random.default_rng(8)
+    results = []
+    for _ in range(3):
+        world, first, second = (compared(rng, ratio) for ratio in (1.0, 1.4, 0.8))
+        world["document"]["tables"] = [
+            {
+                "collective": "allreduce",
+                "group": "ranks 0, 1, …",
+                "num_ranks": 2,
+                "rows": one["document"]["rows"],
+            }
+            for one in (first, second)
+        ]
+        world["samples"] |= {"1": first["samples"][""], "2": second["samples"][""]}
+        results.append(world)
+    document = compared_document({"seed": 0}, results)
+    assert [table["rows"][0]["verdict"] for table in document["tables"]] == ["faster", "slower"]
+
+
+def test_a_step_that_a_single_launch_compared_keeps_what_its_looks_said():
+    rng = np.random.default_rng(9)
+    step, _ = compare_step(MadeUpRanks())
+    results = [compared(rng, 1.0) for _ in range(3)]
+    results[1]["document"]["step"] = step
+    results[1]["step_s"] = [[0.5] * 9, [1.0] * 9]
+    assert compared_document({"seed": 0}, results)["step"] == step
 
 
 def test_what_one_launch_alone_says_is_told_with_its_number():

@@ -4,6 +4,8 @@ import os
 import signal
 from collections import Counter
 from dataclasses import replace
+from datetime import timedelta
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,7 +28,8 @@ from topotune.tune.options import TuneOptions, collectives_of
 from topotune.tune.pipeline import Choice, choose_rows
 from topotune.tune.sampling import Sampling
 from topotune.tune.table_rows import limit_of, timed_tables, with_tables
-from topotune.tune.tables import Table, world_set
+from topotune.tune.tables import Table, TableStation, world_set
+from topotune.tune.trial import DEFAULT, DISPATCHED, Candidate
 
 pytestmark = pytest.mark.gloo
 
@@ -323,3 +326,19 @@ def test_all_three_collectives_are_tuned_where_groups_are_given():
     assert collectives_of("dp=2", ("allgather", "allreduce")) == ("allreduce", "allgather")
     with pytest.raises(UsageError, match="--collectives: 'gather' is none of allreduce, reduce_scatter"):
         TuneOptions(collectives=("gather",))
+
+
+@pytest.mark.parametrize("collective", ["allreduce", "reduce_scatter"])
+def test_what_dispatch_costs_is_never_timed_on_the_candidate_before(collective):
+    overrides = []
+    station = object.__new__(TableStation)
+    station._collective = collective
+    station._planned = SimpleNamespace(
+        set_override=lambda *chosen: overrides.append(chosen), call_limit=timedelta(seconds=1)
+    )
+    for arm in (Candidate.of("ring", {"channels": 2}), DISPATCHED, DEFAULT):
+        station._choose(arm, None)
+    assert overrides == [
+        (collective, ("ring", {"channels": 2})),
+        (collective, ("default", {})),
+    ], "the default is called past the group that has overrides"

@@ -1,10 +1,13 @@
-"""An algorithm's parameters for people: short, whatever the number of ranks."""
+"""For people: an algorithm's parameters, whatever the number of ranks, and where a plan is worth using."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from topotune.plan.grouping import groups_in_words
 from topotune.units import format_bytes
+
+SLOWER: Final = 0.98
+"""Default / plan below which a plan is called slower."""
 
 _SHOWN_WEIGHTS: Final = 8
 
@@ -43,5 +46,5 @@ def worth_from_in_words(lost_bytes: Iterable[int], other_bytes: Iterable[int]) -
     last = max(lost_bytes)
     beyond = [size for size in other_bytes if size > last]
     if not beyond:
-        return "the backend is worth using at none of the sizes that were tried"
+        return "the backend is worth using at no larger size that was tried"
     return f"the backend is worth using from {format_bytes(min(beyond))} on"

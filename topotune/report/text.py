@@ -8,7 +8,7 @@ from topotune.links import Structure, infer_structure, link_classes
 from topotune.links.measurement import Measurement
 from topotune.links.model import LinkModel
 from topotune.links.network import fault_in_words, nodes_in_words
-from topotune.plan.describe import params_in_words, worth_from_in_words
+from topotune.plan.describe import SLOWER, params_in_words, worth_from_in_words
 from topotune.plan.model import DEFAULT_ALGORITHM, Group, GroupShape, LinkClass, Plan, Row
 from topotune.report.columns import align
 from topotune.units import format_bit_rate, format_bytes, format_rate, format_seconds
@@ -16,7 +16,6 @@ from topotune.units import format_bit_rate, format_bytes, format_rate, format_se
 _SHOWN_RANKS = 32
 _SAID = ("the search ended ", "samples: ")
 """How the clauses of a certificate begin that say what is left to gain, and how samples looked."""
-_SLOWER = 0.98
 """A row whose ratio is below it seems slower (`topotune.tune.compare`)."""
 
 
@@ -366,7 +365,7 @@ def _lost_to_dispatch(rows: list[dict[str, Any]]) -> list[str]:
     lost = [row["message_bytes"] for row in slower if row.get("algorithm") == DEFAULT_ALGORITHM]
     if not lost:
         return []
-    worth = worth_from_in_words(lost, [row["message_bytes"] for row in rows if row["ratio"] >= _SLOWER])
+    worth = worth_from_in_words(lost, [row["message_bytes"] for row in rows if row["ratio"] >= SLOWER])
     listed = ", ".join(map(format_bytes, lost))
     alone = "the plan keeps the default, and is slower by the backend's dispatch alone"
     return [_folded(f"at {listed} {alone}: {worth}")]

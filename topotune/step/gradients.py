@@ -163,7 +163,7 @@ def _gradients_of(value: Value) -> Gradients:
             disorder[1], inside=disorder[0], hint="list gradients in the order in which they become ready"
         )
     order = None
-    if "definition_order" in members:
+    if "definition_order" in members and members["definition_order"].raw is not None:
         places = members["definition_order"].items(MAX_GRADIENTS)
         order = tuple(place.integer(0, len(gradients) - 1) for place in places)
         if (problem := _not_each_once(order, len(gradients))) is not None:

@@ -22,6 +22,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from topotune.errors import WrongResultError
+from topotune.plan.describe import SLOWER
 from topotune.plan.model import DEFAULT_ALGORITHM, Row
 from topotune.plan.nccl import NCCL
 from topotune.tune.blocks import hull_of_looks
@@ -39,13 +40,13 @@ from topotune.units import format_bytes
 SCHEMA: Final = "topotune/comparison"
 SCHEMA_VERSION: Final = 1
 
-FASTER, SLOWER = 1.02, 0.98
+FASTER = 1.02
 """An interval wholly above the first is faster, wholly below the second slower, anything else the same."""
 
 Verdict = Literal["faster", "slower", "same"]
 
 OnCompared = Callable[[str, Sequence[Confirmation]], None]
-"""Gets what was measured of a table, with its samples: its name (`table_name`), and each size."""
+"""Gets what was measured of a table, with its samples: its number ("" for the world's allreduce), its sizes."""
 
 WORLD_TABLE: Final = ""
 """The name of the allreduce over all ranks."""
@@ -93,11 +94,6 @@ def verdict_of(low: float, high: float) -> Verdict:
     if low > FASTER:
         return "faster"
     return "slower" if high < SLOWER else "same"
-
-
-def table_name(collective: str, group: str) -> str:
-    """By which samples of a table beside the world's allreduce are found again."""
-    return f"{collective}, {group}"
 
 
 def sizes_to_compare(rows: Sequence[Row]) -> tuple[int, ...]:
@@ -206,7 +202,7 @@ def compare_plan(
     warnings.extend(dropped_warnings(sampling.dropped, sampling.taken))
     warnings.extend(sample_warnings(seen_in(found)))
     timed = times_of(found, lambda _one: PLAN)
-    warnings.extend(violations(timed, partial(_proven_s, rows), planned=timed[PLAN]))
+    warnings.extend(violations(timed, partial(_proven_s, rows), planned=timed.get(PLAN, {})))
     on_compared(found)
     return [_row(one, algorithm_at(one.message_bytes)) for one in found], warnings
 
@@ -260,7 +256,7 @@ def joined_document(
 
     Args:
         documents: of each launch, the first first.
-        found: over all of them, by table and size.
+        found: over all of them, by table (in the order of the first document's) and size.
         step: over all of them; None where none was compared.
     """
     first = dict(documents[0])
@@ -273,12 +269,10 @@ def joined_document(
         of_all = len(in_launches) == len(documents)
         warnings.append(line if of_all else f"launch {', '.join(map(str, in_launches))}: {line}")
     if "tables" in first:
+        numbers = [number for number in found if number != WORLD_TABLE]
         first["tables"] = [
-            {
-                **table,
-                "rows": _joined_rows(table["rows"], found[table_name(table["collective"], table["group"])]),
-            }
-            for table in first["tables"]
+            {**table, "rows": _joined_rows(table["rows"], found[number])}
+            for number, table in zip(numbers, first["tables"], strict=True)
         ]
     if step is not None:
         first["step"] = dict(step)

@@ -6,7 +6,7 @@ beside the shortest they are more than the margin, and no algorithm of the plan 
 the default is timed through the backend against the default called plainly, at sizes of default rows whose
 calls are short. Both arms send over the same connections: only dispatch differs, luck of connections cannot,
 and none have to be made. A size loses where the interval of the paired ratios, corrected for the number of
-sizes, lies below `SLOWER`: the rule by which ``compare`` says "slower".
+sizes, lies below `SLOWER`, as ``compare`` asks of one look.
 
 Sizes are visited several times in turn, so that a moment in which the machine was busy is not all that is
 seen of one.
@@ -18,16 +18,18 @@ from typing import Final
 
 import numpy as np
 
-from topotune.plan.describe import worth_from_in_words
+from topotune.plan.describe import SLOWER, worth_from_in_words
 from topotune.plan.lookup import find_row
 from topotune.plan.model import Row
-from topotune.tune.compare import SLOWER
 from topotune.tune.judge import CONFIDENCE
 from topotune.tune.points import ELEMENT_BYTES
 from topotune.tune.sampling import Sampling
 from topotune.tune.statistics import Comparison, Samples, corrected, minimum_rounds, screen_arms
 from topotune.tune.trial import DEFAULT, DISPATCHED, WRAPPED
 from topotune.units import format_bytes, format_seconds
+
+COSTS_MORE: Final = "the backend's dispatch costs more than 2 %"
+"""So the warning of a plan begins."""
 
 _LONGEST_S: Final = 5e-3
 """Calls of the default that take longer are not timed: 2 % of them are 100 µs, more than three times what
@@ -155,7 +157,7 @@ def loss_in_words(
         [cost.message_bytes for cost in lost], [*(size for size in sizes if size not in doubtful), *departing]
     )
     return (
-        "the backend's dispatch costs more than 2 % where the plan keeps the default: "
+        f"{COSTS_MORE} where the plan keeps the default: "
         f"{', '.join(cost.in_words() for cost in lost)}; {worth}"
     )
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from topotune.plan import Plan, Row
 from topotune.tune.blocks import Block
+from topotune.tune.dispatch_cost import COSTS_MORE
 from topotune.tune.judge import Confirmation, Point, PointSamples, judge, margin_twice_over
 from topotune.tune.smoothing import smoothed
 from topotune.tune.trial import DEFAULT, Candidate
@@ -27,7 +28,10 @@ from topotune.units import format_bytes
 _TELLING: Final = 3
 """So many tell how far launches differ, also where rows are not alike (`topotune.tune.blocks`)."""
 
-_METHOD: Final = "; confirmed over {} launches, each on fresh processes, a launch as a block"
+_METHOD: Final = (
+    "; all of this is of the first launch; confirmed over {} launches, each on fresh processes, "
+    "a launch as a block"
+)
 
 
 def launch_warnings(num_launches: int) -> list[str]:
@@ -93,7 +97,7 @@ def settled(
 
     Args:
         plan: of the first launch; its world group's allreduce table is settled.
-        launches: samples of each launch, the first among them.
+        launches: samples of each launch, the first first, with all that it confirmed or tried to.
         min_gain: the margin.
         seed: of the bootstrap.
     """
@@ -106,7 +110,7 @@ def settled(
         judge(
             samples,
             # Rows that did not win in the first launch were chances to win by luck, too.
-            num_comparisons=max(len(wanted), plan.certificate.num_comparisons),
+            num_comparisons=max(len(wanted), len(launches[0])),
             min_gain=min_gain,
             seed=seed,
             of_launches=True,
@@ -159,6 +163,15 @@ def settled(
         if share is not None:
             share *= row.evidence.median_s / shown.median_s
         kept_rows.append(replace(row, evidence=evidence, percent_of_optimum=share))
+    said = plan.warnings
+    if warnings:
+        # From which size on the backend is worth using, it said by rows that are lost.
+        said = tuple(line for line in said if not line.startswith(COSTS_MORE))
+        if plan.ddp is not None and plan.ddp.bucket_caps_mb is not None:
+            warnings.append(
+                "DDP's buckets were chosen with rows of the first launch that did not hold: "
+                "topotune compare --step tries them under the rows that are left"
+            )
     world = replace(plan.groups[0], allreduce=tuple(kept_rows))
     has_departures = any(row.algorithm != DEFAULT.algorithm for row in kept_rows)
     return replace(
@@ -166,7 +179,7 @@ def settled(
         groups=(world, *plan.groups[1:]),
         rank_order=plan.rank_order if has_departures else None,
         certificate=replace(plan.certificate, method=plan.certificate.method + _METHOD.format(len(launches))),
-        warnings=(*plan.warnings, *warnings),
+        warnings=(*said, *warnings),
     )
 
 

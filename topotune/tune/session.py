@@ -56,7 +56,6 @@ from topotune.tune.compare import (
     arm_of,
     compare_plan,
     comparison_to_document,
-    table_name,
 )
 from topotune.tune.consistency import PLAN, Times, times_of
 from topotune.tune.decide import Limit
@@ -231,7 +230,7 @@ def compare_worker(
                 TimedTable(
                     collective=one.collective,
                     group_set=one.group_set,
-                    timed=timed.get(table_name(one.collective, one.name), {}),
+                    timed=timed.get(str(one.number), {}),
                 )
                 for one in tables
             ]

@@ -88,6 +88,11 @@ class _Step:
         two_s = sum(sorted(step_s.values())[-2:])
         return min(MOST_ROUNDS, math.floor((left_s - WARM_UP * two_s) / (sum(step_s.values()) + two_s)))
 
+    def rounds_again(self, again_s: Sequence[float]) -> int:
+        """How many rounds of these arms, which begin anew, the time holds; at least as many as tell anything."""
+        left_s = (self.deadline_s - self.now_s()) / OVERHEAD
+        return max(_FEWEST_ROUNDS, math.floor(left_s / sum(again_s)) - WARM_UP)
+
 
 def choose_buckets(
     bench: StepBench,
@@ -231,7 +236,9 @@ def _measured(
         if best is not None:
             arms[best] = ("plan", proposals[best].caps_mb)
         stand_anew(bench, {name: arms[name] for name in again})
-        looks.append(bench.rounds(again, num_rounds))
+        looks.append(
+            bench.rounds(again, min(num_rounds, step.rounds_again([step_s[name] for name in again])))
+        )
     chosen, evidence = None, None
     if best is not None:
         compared = judged(looks, UNDER_PLAN, best, seed=step.seed)

@@ -115,7 +115,7 @@ def compare_steps(
         "default_timeline": _timeline(gradients, None, layout, default_curve),
         "plan_timeline": _timeline(gradients, caps_mb, planned_layout, curve),
         "bound": None if bound is None else {"kind": bound.kind, "text": bound.text},
-    }, step_warnings(*samples)
+    }, [*gradients.warnings, *step_warnings(*samples)]
 
 
 def joined_steps(
@@ -130,6 +130,8 @@ def joined_steps(
     """
     if not steps:
         return None
+    if len(steps) == 1:  # its looks on connections of their own say more than its rounds
+        return dict(steps[0])
     compared = compare_launches(
         blocks, scatter=scatter_of_launches([blocks]), confidence=CONFIDENCE, seed=seed
     )

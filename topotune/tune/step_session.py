@@ -103,7 +103,7 @@ def compared_step(
         deadline_s=options.budget_s,
         on_step=on_step,
     )
-    return step, [*without_settings(rows), *warnings]
+    return step, [*(without_settings(rows) if step is not None else ()), *warnings]
 
 
 def without_settings(rows: Sequence[Row]) -> list[str]:
@@ -112,6 +112,7 @@ def without_settings(rows: Sequence[Row]) -> list[str]:
     if not count:
         return []
     return [
-        f"{count} rows of NCCL's own settings act through its tuner plugin alone: buckets follow from their "
-        "times, but the training steps that were run had NCCL's own choice there"
+        f"{count} row{'s' * (count > 1)} of NCCL's own settings act{'s' * (count == 1)} through its tuner "
+        "plugin alone: buckets follow from the times there, "
+        "but the training steps that were run had NCCL's own choice there"
     ]

@@ -30,14 +30,14 @@ from topotune.plan.model import Collective
 from topotune.train import ProcessGroupTopotune
 from topotune.train.agreement import shape_of
 from topotune.tune.calls import Calls
-from topotune.tune.compare import OnCompared, compare_plan, row_to_json, table_name
+from topotune.tune.compare import OnCompared, compare_plan, row_to_json
 from topotune.tune.journal import TableName
 from topotune.tune.mesh import GroupSet, read_groups
 from topotune.tune.options import CompareOptions
 from topotune.tune.points import ELEMENT_BYTES
 from topotune.tune.sampling import Sampling
 from topotune.tune.timing import Station, TorchBench
-from topotune.tune.trial import DEFAULTS, PLANNED, Candidate, Condition
+from topotune.tune.trial import DEFAULT, DEFAULTS, DISPATCHED, PLANNED, Candidate, Condition
 from topotune.tune.workload import python_until_done, python_until_waited
 from topotune.tune.world import World
 from topotune.units import format_bytes
@@ -152,9 +152,13 @@ class TableStation(Station):
         return {"problem": problem, "call_s": None if math.isinf(call_s) else call_s, "broken": None}
 
     def _choose(self, arm: Candidate, limit_s: float | None) -> None:
-        if arm in DEFAULTS:
+        if arm in DEFAULTS and arm != DISPATCHED:
             return
-        override = None if arm == PLANNED else (arm.algorithm, arm.params)
+        override: tuple[str, dict[str, Any]] | None = (arm.algorithm, arm.params)
+        if arm == PLANNED:
+            override = None
+        elif arm == DISPATCHED:
+            override = (DEFAULT.algorithm, {})
         self._planned.set_override(self._collective, override)
         self._planned.call_limit = None if limit_s is None else timedelta(seconds=limit_s)
 
@@ -299,7 +303,7 @@ def compare_tables(
         bench: of the world.
         plan: in use.
         options: of one table: with its share of the budget.
-        on_compared: gets what was measured of a table, with its samples, and the name of the table.
+        on_compared: gets what was measured of a table, with its samples, and the number of the table.
 
     Raises:
         WrongResultError: the plan computes something else.
@@ -321,7 +325,7 @@ def compare_tables(
             rows,
             options,
             algorithm_at=partial(_algorithm_at, rows),
-            on_compared=partial(on_compared, table_name(table.collective, table.name)),
+            on_compared=partial(on_compared, str(table.number)),
         )
         warnings += [f"{what}: {warning}" for warning in found_warnings]
         compared.append(

@@ -95,9 +95,16 @@ class World:
         planned = next(group for group, ranks in zip(made, members, strict=True) if self.rank in ranks)
         assert isinstance(planned, ProcessGroupTopotune)
         planned.wait_limit = WAIT_LIMIT
-        self.watch.on_loss(lambda _loss: planned.stop_planned())
-        if self.backend == "gloo":
-            self.watch.on_loss(lambda _loss: end_waits(planned.wrapped))
+        known = weakref.ref(planned)
+
+        def end(_loss: Loss) -> None:
+            if (standing := known()) is None:
+                return
+            standing.stop_planned()
+            if self.backend == "gloo":
+                end_waits(standing.wrapped)
+
+        self.watch.on_loss(end)
         return planned
 
     @property
