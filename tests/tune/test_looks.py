@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ from fake_bench import FAST, TREE, FakeBench
 
 from topotune.tune.confirm import Passes, confirm, judge_in_looks
 from topotune.tune.decide import Limit, confirmed_spans, decide_rows
-from topotune.tune.judge import PASSES, Confirmation, Point
-from topotune.tune.looks import error_share, more_samples, next_visits, passes_of, points_near
+from topotune.tune.judge import PASSES, Confirmation, Point, judge
+from topotune.tune.looks import NEAR, error_share, more_samples, next_visits, passes_of, points_near
 from topotune.tune.points import odd_between
+from topotune.tune.resume import DEATHS
 from topotune.tune.sampling import Sampling
 from topotune.tune.statistics import Comparison
 from topotune.tune.trial import DEFAULT, TWIN
@@ -143,6 +145,7 @@ def test_time_goes_to_the_point_that_it_most_likely_decides():
             min_gain=0.02,
             num_near=0,
             slowness=1.0,
+            renewal_s=0.0,
             time_s=(num_affordable + 0.1) * cost_s,
         )
         return sorted(index for one in visits for index in one.indices)
@@ -264,3 +267,77 @@ def test_a_size_alone_waits_for_a_neighbour_that_may_pass_soon():
     assert near(replace(FASTER, low=1.0)) == []
     ((inside, end),) = near(SLOWER)
     assert K < inside.message_bytes < end.message_bytes < 2 * K + 4
+
+
+def test_each_look_at_a_point_spends_its_own_share_of_the_error_rate(monkeypatch):
+    spent = []
+
+    def judged(samples, **options):
+        spent.extend((one.point.message_bytes, len(one.blocks), one.error_share) for one in samples)
+        return judge(samples, **options)
+
+    monkeypatch.setattr("topotune.tune.confirm.judge", judged)
+    looked_at([point(K, FAST), point(4 * K, TREE)], bench_of({FAST: 1.045, TREE: 1.5}, noise=0.05))
+    assert {(blocks, share) for _, blocks, share in spent} >= {(6, 0.5), (12, 0.25), (24, 0.125)}
+    assert all(share == 3 / blocks for _, blocks, share in spent)
+    assert [size for size, *_ in spent].count(4 * K) == 1, "what has passed is not looked at again"
+
+
+def test_no_more_points_are_added_near_others_than_are_corrected_for():
+    def true_s(arm, size):
+        return CALL_S / (1.5 if arm == FAST and size % (4 * K) == 0 else 0.8 if arm == FAST else 1.0)
+
+    sizes = [4 * K * 4**place for place in range(6)]
+    points = [
+        replace(point(size, FAST), searched=size in sizes)
+        for low, high in pairwise([*sizes, 4 * sizes[-1]])
+        for size in (low, odd_between(low, high))
+    ]
+    passes, indices = passes_through(points, FakeBench(true_s, noise=0.02))
+    in_looks(passes, indices)
+    assert len(passes.points) == len(points) + NEAR
+
+
+def test_a_point_is_not_looked_at_until_judging_it_takes_longer_than_timing_it():
+    (found,) = looked_at([point(K, FAST, rounds=96)], bench_of({FAST: 1.03}, noise=0.5))
+    assert found.comparison.num_rounds <= 1536
+
+
+def test_new_connections_are_paid_for_once_a_pass_however_many_points_it_has():
+    points = {index: point((index + 1) * K) for index in range(3)}
+    found = {
+        (index, FAST): Confirmation(
+            message_bytes=one.message_bytes,
+            candidate=FAST,
+            comparison=replace(FASTER, ratio=1.04, low=1.0, high=1.08),
+            passed=False,
+            searched=False,
+        )
+        for index, one in points.items()
+    }
+
+    def num_chosen(time_s):
+        visits = next_visits(
+            points,
+            dict.fromkeys(points, 1),
+            found,
+            min_gain=0.02,
+            num_near=0,
+            slowness=1.0,
+            renewal_s=1.0,
+            time_s=time_s,
+        )
+        return len(visits)
+
+    own_s = points[0].passes_s(PASSES)
+    assert [num_chosen(6.0 + times * own_s) for times in (0.9, 1.1, 3.1)] == [0, 1, 3]
+
+
+def test_a_candidate_that_is_cut_off_too_often_is_not_called_at_further_points():
+    bench = bench_of({FAST: 1.5, TREE: 1.5}, noise=0.02)
+    passes, indices = passes_through([point(size * K, FAST, TREE) for size in range(1, 9)], bench)
+    bench.hangs = lambda arm, _size, _condition: arm == FAST
+    passes.run(dict.fromkeys(indices, PASSES))
+    assert passes.sampling.deaths[FAST] == DEATHS
+    found = in_looks(passes, indices, num_comparisons=16)
+    assert {one.candidate for one in found} == {TREE}, "what it won before does not count either"

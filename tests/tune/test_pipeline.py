@@ -12,11 +12,10 @@ from topotune.plan.model import Bottleneck
 from topotune.tune.decide import Limit
 from topotune.tune.inherit import REACH
 from topotune.tune.journal import Journal, read_journal
-from topotune.tune.looks import NEAR
 from topotune.tune.options import TuneOptions
 from topotune.tune.pipeline import choose_rows
 from topotune.tune.sampling import Sampling
-from topotune.tune.trial import DEFAULTS, Candidate
+from topotune.tune.trial import DEFAULT, DEFAULTS, Candidate
 
 NO_LIMIT = Limit(no_bound_reason="made up")
 SIZES = (1024, 4096, 16384, 65536, 262144, 1 << 20)
@@ -72,7 +71,7 @@ def test_a_planted_winner_is_found_and_confirmed_within_the_budget():
     assert chosen_at(choice.rows, 2 << 20).evidence.extrapolated
     assert chosen_at(choice.rows, REACH * SIZES[-1] + 4).algorithm == "default"
     assert bench.clock_s <= 60.0
-    assert choice.certificate.num_comparisons == 11 + NEAR
+    assert choice.certificate.num_comparisons == 11
     assert choice.certificate.num_null_trials > 0
     assert choice.certificate.false_win_rate <= 0.05
 
@@ -411,3 +410,15 @@ def test_a_size_that_there_is_no_time_to_confirm_at_is_not_searched_and_inherits
     assert any(
         "from 4 MiB on there is no time to confirm a candidate within" in one for one in choice.warnings
     )
+
+
+def test_what_rounds_take_beside_their_calls_is_learnt_from_calls_that_take_about_as_long():
+    sampling = Sampling(
+        bench=FakeBench(lambda _arm, size: size * 1e-6, noise=0.0, block_s=0.01), rng=np.random.default_rng(0)
+    )
+    unknown = sampling.stretch(1e-3)
+    sampling.rounds("pilot", 1000, (DEFAULT,), 12, first_guess_s=1e-3)
+    sampling.rounds("pilot", 100_000, (DEFAULT,), 12, first_guess_s=0.1)
+    assert sampling.stretch(1e-3) > sampling.stretch(0.1) >= 1.0
+    assert sampling.stretch(0.1) < 1.3
+    assert sampling.stretch(5.0) == unknown == 1.45

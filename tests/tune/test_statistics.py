@@ -300,15 +300,28 @@ def test_intervals_over_launches_hold_together_also_where_rows_are_not_alike(
 
 
 def test_one_variance_for_the_launches_of_all_rows_would_not_hold(monkeypatch):
-    def compare(rows, confidence):
-        luck = luck_of_connections(rows)
-        return [compare_blocks(row, luck=luck, confidence=confidence, seed=0) for row in rows]
+    assert wrong_runs(monkeypatch, LAUNCH_SCATTER["one of eight"], 2, compare=of_connections) > 0.09
 
-    launch_sd = LAUNCH_SCATTER["one of eight"]
-    assert wrong_runs(monkeypatch, launch_sd, 2, compare=compare) > 0.15
-    assert wrong_runs(monkeypatch, launch_sd, 3, compare=compare) > 1.5 * wrong_runs(
-        monkeypatch, launch_sd, 3
-    )
+
+def of_connections(rows, confidence):
+    luck = luck_of_connections(rows)
+    return [compare_blocks(row, luck=luck, confidence=confidence, seed=0) for row in rows]
+
+
+@pytest.mark.parametrize(
+    "luck_sd",
+    [[0.1] * 4 + [0.0] * 8, [0.1] * 6 + [0.0] * 6, [0.0] * 12, [0.05] * 12],
+    ids=["a third of rows", "half of rows", "no row", "all rows"],
+)
+def test_intervals_over_connections_hold_together_also_where_some_rows_have_more_luck(monkeypatch, luck_sd):
+    allowed = 0.05 + 3 * math.sqrt(0.05 * 0.95 / 300)
+    assert wrong_runs(monkeypatch, luck_sd, 6, compare=of_connections) <= allowed
+
+
+def test_luck_of_rows_that_are_alike_is_found_without_bias():
+    rng = np.random.default_rng(14)
+    found = [luck_of_connections(lottery(rng, 8, 6, 12, 0.05)).variance for _ in range(60)]
+    assert np.mean(found) == pytest.approx(0.05**2, rel=0.12)
 
 
 def test_what_all_launches_scatter_is_known_before_a_row_is_looked_at():

@@ -13,8 +13,8 @@ def certificate_in_words(plan: Plan) -> tuple[str, ...]:
     if one.num_comparisons:
         confirmed = (
             f"{one.num_comparisons} comparison{'s were' * (one.num_comparisons > 1) or ' was'} made and "
-            f"corrected for their number ({one.correction}): all intervals hold together with "
-            f"{100 * one.confidence:g} % confidence."
+            f"corrected for their number ({one.correction}): that no row left the default that should not "
+            f"have holds for all of them together with {100 * one.confidence:g} % confidence."
         )
     said = [
         "A row leaves the default only where fresh, paired measurements show a gain: the whole interval of "

@@ -6,8 +6,9 @@ more for as long as they lived (busy 2-core virtual machine, 2026), and process 
 rounds come in blocks, each on connections of its own (or of a launch of its own), and `compare_blocks` widens
 the interval by what the blocks' ratios scatter: with Student's t over the blocks. Their variance is that of
 the row's own rounds, plus what connections add, which is estimated from all rows of a run together. Where the
-row's blocks scatter by more than its rounds explain (chance of 5 %), it is no less than their own: a row that
-two lucky connections made look fast has blocks that disagree.
+row's blocks scatter by more than its rounds explain (chance of 5 %), the interval also holds what they say
+alone, with their own degrees of freedom: a row that two lucky connections made look fast has blocks that
+disagree.
 
 Launches are few, and rows differ in what a launch does to them (a latency hangs on cores, a rate does not),
 so one variance for all would be too little for some: where launches move one of eight rows alone, some
@@ -77,10 +78,10 @@ def compare_blocks(blocks: Sequence[Block], *, luck: Luck, confidence: float, se
     row = _row_of_blocks(blocks)
     if row.degrees < 1 or luck.degrees < 1:
         return compared
-    variance = luck.variance + row.by_rounds
+    compared = _widened(compared, row, luck.variance + row.by_rounds, luck.degrees, confidence)
     if row.squares > row.by_rounds * _most_by_chance(row.degrees):
-        variance = max(variance, row.squares / row.degrees)
-    return _widened(compared, row, variance, luck.degrees, confidence)
+        compared = _widened(compared, row, row.squares / row.degrees, row.degrees, confidence)
+    return compared
 
 
 def luck_of_connections(rows: Iterable[Sequence[Block]]) -> Luck:

@@ -46,7 +46,8 @@ FASTER = 1.02
 Verdict = Literal["faster", "slower", "same"]
 
 OnCompared = Callable[[str, Sequence[Confirmation]], None]
-"""Gets what was measured of a table, with its samples: its number ("" for the world's allreduce), its sizes."""
+"""Gets what was measured of a table, with its samples: its number ("" for the world's allreduce), and all
+sizes."""
 
 WORLD_TABLE: Final = ""
 """The name of the allreduce over all ranks."""

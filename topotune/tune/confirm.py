@@ -17,7 +17,7 @@ import numpy as np
 from topotune.tune.blocks import Block, luck_of_connections
 from topotune.tune.judge import PASSES, Confirmation, Correction, Point, PointSamples, judge
 from topotune.tune.looks import NEAR, Key, error_share, next_visits, passes_of
-from topotune.tune.plan_rounds import count_comparisons, fewest_rounds
+from topotune.tune.plan_rounds import RENEWAL_S, count_comparisons, fewest_rounds
 from topotune.tune.sampling import Sampling
 from topotune.tune.statistics import Samples
 from topotune.tune.trial import DEFAULTS, TWIN, Candidate, CandidateFailedError
@@ -94,7 +94,8 @@ class Passes:
         self._after_point = after_point
         self._collected: list[list[Samples]] = []
         self._arms_of: dict[int, tuple[Candidate, ...]] = {}
-        self._took_s = self._planned_s = 0.0
+        self._took_s = self._planned_s = self._renewals_s = 0.0
+        self._num_renewals = 0
 
     def add(self, points: Iterable[Point], *, fewest: int | Sequence[int]) -> list[int]:
         """More points.
@@ -115,8 +116,13 @@ class Passes:
 
     @property
     def slowness(self) -> float:
-        """Wall time of what was run over what it was planned to take; 1 before that is known."""
+        """Wall time of rounds over what they were planned to take; 1 before that is known."""
         return max(_INSTANT_S, self._took_s) / self._planned_s if self._planned_s > 0 else 1.0
+
+    @property
+    def renewal_s(self) -> float:
+        """What new connections take."""
+        return self._renewals_s / self._num_renewals if self._num_renewals else RENEWAL_S
 
     def run(self, num_passes: Mapping[int, int]) -> None:
         """Visit points, each in so many passes, all in turns.
@@ -139,41 +145,50 @@ class Passes:
         known_s = _KNOWN_SHARE * left_s
         took_s, planned_s = known_s * self.slowness, known_s
         began_s = sampling.now_s()
+        renewals_s = 0.0
         last_turn = 0 if not any(self._collected) else -1
         for turn, index in visits:
             point = self.points[index]
             rounds = _share(point.num_rounds, turn)
             now_s = sampling.now_s()
-            slowness = (took_s + now_s - began_s) / max(_INSTANT_S, planned_s)
-            affordable = int(
-                rounds * min(1.0, (self._deadline_s - now_s) / max(_INSTANT_S, slowness * left_s))
-            )
+            slowness = (took_s + now_s - began_s - renewals_s) / max(_INSTANT_S, planned_s)
+            time_s = self._deadline_s - now_s - (visits[-1][0] - last_turn) * self.renewal_s
+            affordable = int(rounds * min(1.0, time_s / max(_INSTANT_S, slowness * left_s)))
             left_s -= rounds * point.round_s
             if now_s < self._deadline_s and len(self._collected[index]) < PASSES:
                 affordable = max(affordable, _share(self._fewest[index], turn))
             if affordable < 1:
                 continue
             if turn != last_turn:
-                sampling.renew()
+                renewals_s += self._renew()
                 last_turn = turn
             planned_s += affordable * point.round_s
             self._visit(index, affordable)
             self._after_point()
-        self._took_s += sampling.now_s() - began_s
+        self._took_s += sampling.now_s() - began_s - renewals_s
         self._planned_s += planned_s - known_s
 
     def taken(self) -> list[Taken]:
-        """Samples of all points, by candidate; without candidates that are wrong or were cut off."""
+        """Samples of all points, by candidate; without those that are wrong there, or cut off."""
         return [
             {
                 candidate: tuple((times_s[:, 0], times_s[:, column]) for times_s in passes)
                 for column, candidate in enumerate(self._arms_of[index][1:], start=1)
-                if passes
+                if passes and not self.sampling.is_left_out(candidate)
             }
             if index in self._arms_of
             else {}
             for index, passes in enumerate(self._collected)
         ]
+
+    def _renew(self) -> float:
+        """New connections for all arms; what that took, in seconds."""
+        began_s = self.sampling.now_s()
+        self.sampling.renew()
+        took_s = self.sampling.now_s() - began_s
+        self._renewals_s += took_s
+        self._num_renewals += 1
+        return took_s
 
     def _visit(self, index: int, num_rounds: int) -> None:
         point = self.points[index]
@@ -184,6 +199,9 @@ class Passes:
                 if one in DEFAULTS or self.sampling.check(one, point.message_bytes) is None
             ]
             self._arms_of[index] = (point.baseline, *exact)
+        for candidate in self._arms_of[index]:
+            if self.sampling.is_left_out(candidate):
+                self._leave_out(index, candidate)
         while len(arms := self._arms_of[index]) > 1:
             try:
                 times_s = self.sampling.rounds(
@@ -195,13 +213,19 @@ class Passes:
                     until_s=self._deadline_s,
                 )
             except CandidateFailedError as failure:
-                column = arms.index(failure.candidate)
-                self._arms_of[index] = tuple(arm for arm in arms if arm != failure.candidate)
-                self._collected[index] = [np.delete(one, column, axis=1) for one in self._collected[index]]
+                self._leave_out(index, failure.candidate)
                 continue
             if len(times_s):
                 self._collected[index].append(times_s)
             break
+
+    def _leave_out(self, index: int, candidate: Candidate) -> None:
+        """A point goes on without a candidate, and without its samples."""
+        arms = self._arms_of[index]
+        self._arms_of[index] = tuple(arm for arm in arms if arm != candidate)
+        self._collected[index] = [
+            np.delete(one, arms.index(candidate), axis=1) for one in self._collected[index]
+        ]
 
 
 def judge_once(
@@ -246,7 +270,8 @@ def judge_in_looks(
         until_s: more is run where it is expected to end before this time of ``now_s``.
 
     Returns:
-        of each comparison, what the last look at it found, in the order of the points.
+        of each comparison, what the last look at it found, in the order of the points; the low end of what
+        has passed is the highest of all looks since.
     """
     looks = dict.fromkeys(indices, 0)
     found: dict[Key, Confirmation] = {}
@@ -271,8 +296,9 @@ def judge_in_looks(
         )
         found |= dict(zip(still_open, of_open, strict=True))
         for key, one in zip(again, of_again, strict=True):
-            if one.comparison.low > found[key].comparison.low:
-                found[key] = one
+            compared, before = one.comparison, found[key].comparison
+            low = min(compared.ratio, max(compared.low, before.low))
+            found[key] = replace(one, passed=True, comparison=replace(compared, low=low))
         # A candidate that was cut off in later passes has no samples left: it does not pass.
         found = {key: one for key, one in found.items() if key[1] in taken[key[0]]}
         for index in visited:
@@ -284,6 +310,7 @@ def judge_in_looks(
             min_gain=min_gain,
             num_near=num_near,
             slowness=passes.slowness,
+            renewal_s=passes.renewal_s,
             time_s=until_s - passes.sampling.now_s(),
         )
         if not visits:

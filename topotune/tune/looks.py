@@ -4,8 +4,8 @@ Theory of operation. A large gain is told by the first passes; a close one needs
 it passes would let noise pass in the end. So each look at the samples of a point spends a share of the error
 rate that was settled beforehand: the first half of it, the second a quarter, and so on; however many there
 are, they spend no more than all of it (alpha spending, Lan and DeMets 1983; put together by the union bound,
-which asks nothing of how times are distributed). Before each look the number of a point's passes doubles, and
-a pass has the rounds that were planned for it, whatever was seen. To stop after a look, because the row has
+whatever looks have to do with each other). Before each look the number of a point's passes doubles, and a
+pass has the rounds that were planned for it, whatever was seen. To stop after a look, because the row has
 passed, or is not worth its time, or time is out, costs nothing: it can only take wins away.
 
 With many rows, those that have passed leave the correction, in a look and for later ones (Holm's steps within
@@ -34,6 +34,10 @@ FIRST_SHARE: Final = 0.5
 NEAR: Final = 4
 """Points at most that are added near searched sizes whose neighbours did not pass."""
 
+_MOST_ROUNDS: Final = 1500
+"""A point that would have more rounds after its next look is left as it is: to judge so many takes long,
+and all ranks wait."""
+
 _MOST_TIMES: Final = 8.0
 """A row that would need this many times its samples is left as it is."""
 
@@ -50,7 +54,7 @@ def error_share(look: int) -> float:
 
 
 def passes_of(look: int) -> int:
-    """How many passes are run before a look, after those before the last one."""
+    """How many passes a look is preceded by, not counting those that the look before it has seen."""
     return PASSES * 2**look // 2 if look else PASSES
 
 
@@ -61,12 +65,14 @@ class Visit:
     Attributes:
         indices: points that are visited.
         new: points that are new, and are visited together or not at all.
-        cost_s: expected wall time.
-        per_weight_s: the same over what the size matters and how likely it is to pass.
+        num_passes: how many.
+        cost_s: expected wall time, without that of new connections.
+        per_weight_s: the same, times how many times its samples a point needs, over what its size matters.
     """
 
     indices: tuple[int, ...] = ()
     new: tuple[Point, ...] = ()
+    num_passes: int
     cost_s: float
     per_weight_s: float
 
@@ -79,6 +85,7 @@ def next_visits(
     min_gain: float,
     num_near: int,
     slowness: float,
+    renewal_s: float,
     time_s: float,
 ) -> list[Visit]:
     """What time goes to after a look: as much as it holds, first what costs the least for what it matters.
@@ -90,6 +97,7 @@ def next_visits(
         min_gain: the margin.
         num_near: how many points may still be added.
         slowness: wall time of what was run over what it was planned to take.
+        renewal_s: wall time of new connections, which each pass has, of however many points.
         time_s: wall time that there is.
     """
     visits = []
@@ -101,17 +109,29 @@ def next_visits(
             if key in found and not (found[key].passed and found[key].comparison.low > aims[index])
         ]
         times = min(wanted, default=math.inf)
-        if times <= _MOST_TIMES:
+        num_rounds = point.num_rounds * 2 ** looks[index]
+        if times <= _MOST_TIMES and num_rounds <= _MOST_ROUNDS:
             cost_s = slowness * point.passes_s(passes_of(looks[index]))
-            visits.append(Visit(indices=(index,), cost_s=cost_s, per_weight_s=cost_s * times / point.weight))
+            visits.append(
+                Visit(
+                    indices=(index,),
+                    num_passes=passes_of(looks[index]),
+                    cost_s=cost_s,
+                    per_weight_s=cost_s * times / point.weight,
+                )
+            )
     for new in points_near(points, found, min_gain=min_gain):
         cost_s = slowness * sum(point.passes_s(PASSES) for point in new)
-        visits.append(Visit(new=new, cost_s=cost_s, per_weight_s=cost_s / new[0].weight))
+        visits.append(Visit(new=new, num_passes=PASSES, cost_s=cost_s, per_weight_s=cost_s / new[0].weight))
     chosen: list[Visit] = []
+    num_passes = 0
     for one in sorted(visits, key=lambda one: one.per_weight_s):
-        if one.cost_s <= time_s and len(one.new) <= num_near:
-            time_s -= one.cost_s
+        # Points share the connections of a pass: only more passes than others have cost more of them.
+        cost_s = one.cost_s + renewal_s * max(0, one.num_passes - num_passes)
+        if cost_s <= time_s and len(one.new) <= num_near:
+            time_s -= cost_s
             num_near -= len(one.new)
+            num_passes = max(num_passes, one.num_passes)
             chosen.append(one)
     return chosen
 
@@ -138,7 +158,16 @@ def points_near(
         if new := _row_of(run, sizes):
             made.append(
                 tuple(
-                    replace(like, message_bytes=size, candidates=(candidate,), searched=False, aim=0.0)
+                    replace(
+                        like,
+                        message_bytes=size,
+                        candidates=(candidate,),
+                        searched=False,
+                        aim=0.0,
+                        # At most: what a call costs beside its bytes does not grow.
+                        round_s=like.round_s * max(1.0, size / like.message_bytes),
+                        call_s=like.call_s * max(1.0, size / like.message_bytes),
+                    )
                     for size in new
                 )
             )

@@ -5,7 +5,8 @@ what it wants measured goes through the bench to all ranks. Each phase has the s
 below, and begins nothing that its share would not hold. Time that a phase leaves over falls to the next.
 Where calls are long, the search ends sooner, so that what it has found can be confirmed; and the conditions
 may take what confirmation does not need. Null trials are planned for what is left of their share and of
-confirmation's, and taken in the same passes.
+confirmation's, but for as much again as its first look takes, and taken in the passes of that look. Further
+looks at what is open then (`topotune.tune.looks`) may take all of both shares.
 
 In a run that was resumed, the time that earlier launches took up to the conditions is taken off the budget,
 and what they recorded is not measured again; confirmation and null trials have their whole share.
@@ -310,7 +311,7 @@ def choose_rows(
     run.report("done")
     return Choice(
         rows=rows,
-        certificate=_certificate(run, plan, nulls),
+        certificate=_certificate(run, plan, len(confirmations), nulls),
         warnings=tuple(run.warnings),
         confirmations=tuple(confirmations),
         timed={LIBRARY: timed[LIBRARY], PLAN: planned},
@@ -654,17 +655,18 @@ def _time_dispatch(run: _Run, rows: Sequence[Row], default_s: Mapping[int, float
         run.warnings.append(loss)
 
 
-def _certificate(run: _Run, plan: ConfirmationPlan, nulls: NullTrials) -> Certificate:
+def _certificate(run: _Run, plan: ConfirmationPlan, num_comparisons: int, nulls: NullTrials) -> Certificate:
     looks = "looks after 6, 12, 24 … blocks that spend 1/2, 1/4, 1/8 … of the error rate"
     method = (
         f"fresh paired samples in random order, in {PASSES} or more blocks on new connections each; ratio "
         "of medians with the hull of a signed-rank interval, a percentile bootstrap and Student's t over "
         f"blocks; {looks if plan.several_looks else 'one look, number of rounds fixed beforehand'}; "
-        "null trials in the first blocks, judged by one look that spends all of it"
+        f"corrected for {plan.num_comparisons} comparisons, made or not; null trials in the first blocks, "
+        "judged by one look that spends all of it"
     )
     return Certificate(
         method="; ".join((method, *run.notes)),
-        num_comparisons=plan.num_comparisons,
+        num_comparisons=num_comparisons,
         correction="holm",
         confidence=CONFIDENCE,
         min_gain=run.options.min_gain,

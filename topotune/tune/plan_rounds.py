@@ -122,7 +122,7 @@ def plan_confirmation(
         return ConfirmationPlan(
             points=tuple(replace(point, aim=aims.get(point.message_bytes, 0.0)) for point in points),
             kept=kept,
-            several_looks=several_looks,
+            several_looks=several_looks and bool(points),
         )
 
     at_once = planned(budget_s, several_looks=False)

@@ -56,9 +56,9 @@ BUSY_PATIENCE: Final = 5.0
 gloo's own allreduce of 4 KiB was seen to wait 2.2 s for one (4 ranks on 2 cores, 2026)."""
 
 _USUAL_STRETCH: Final = 1.45
-"""Wall time of rounds over that of their calls, before any was timed."""
+"""Wall time of rounds over that of their calls, before any that take about as long were timed."""
 
-_ENOUGH_BLOCKS: Final = 15
+_ENOUGH_BLOCKS, _NEAR = 15, math.log(4.0)
 _INSTANT_S: Final = 1e-9
 _MARGIN: Final = 1.05
 _RECENT: Final = 24
@@ -164,11 +164,11 @@ class Sampling:
 
         Starts are spaced, ranks agree on each block: beside short calls that is more than the calls.
         """
-        if not self._stretches:
-            return _USUAL_STRETCH
-        logs, stretches = np.array(self._stretches).T
-        nearest = np.argsort(np.abs(logs - math.log(max(_INSTANT_S, call_s))), kind="stable")[:_ENOUGH_BLOCKS]
-        return float(np.median(stretches[nearest]))
+        log_s = math.log(max(_INSTANT_S, call_s))
+        near = sorted(
+            (abs(log - log_s), found) for log, found in self._stretches if abs(log - log_s) <= _NEAR
+        )
+        return float(np.median([found for _, found in near[:_ENOUGH_BLOCKS]])) if near else _USUAL_STRETCH
 
     def renew(self) -> None:
         """New connections for all arms: the rounds that follow are a block of their own.

@@ -89,7 +89,7 @@ class _Step:
         return min(MOST_ROUNDS, math.floor((left_s - WARM_UP * two_s) / (sum(step_s.values()) + two_s)))
 
     def rounds_again(self, again_s: Sequence[float]) -> int:
-        """How many rounds of these arms, which begin anew, the time holds; at least as many as tell anything."""
+        """How many rounds of these arms, which begin anew, the time holds, or the fewest that tell."""
         left_s = (self.deadline_s - self.now_s()) / OVERHEAD
         return max(_FEWEST_ROUNDS, math.floor(left_s / sum(again_s)) - WARM_UP)
 
