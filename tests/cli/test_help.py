@@ -114,7 +114,7 @@ def test_the_shell_completes_verbs_options_and_names(tmp_path, words, completed)
         (completion.CAPTURES, "lspci-", ["lspci-tree"]),
         (completion.KINDS, "pl", ["plan"]),
         (completion.SEVERITIES, "", list(SEVERITIES)),
-        (completion.COMPUTES, "", list(COMPUTES)),
+        (completion.COMPUTES, "", [name for names in COMPUTES.values() for name in names]),
         (completion.BACKENDS, "x", []),
     ],
 )
