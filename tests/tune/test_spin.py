@@ -162,4 +162,6 @@ def test_steps_that_ran_without_nccls_settings_say_so():
     setting = Row(min_bytes=1024, max_bytes=None, algorithm="nccl", params={"algo": "ring", "proto": "ll"})
     assert without_settings([own]) == []
     (line,) = without_settings([own, setting])
-    assert line.startswith("1 rows of NCCL's own settings act through its tuner plugin alone")
+    assert line.startswith("1 row of NCCL's own settings acts through its tuner plugin alone")
+    (line,) = without_settings([setting, setting])
+    assert line.startswith("2 rows of NCCL's own settings act through its tuner plugin alone")
