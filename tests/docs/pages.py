@@ -31,7 +31,7 @@ NOT_RUN = {
     r"topotune lab \S": "takes root and minutes: the lab's own tests run it",
     r"python benchmarks/": "takes minutes and a quiet machine",
     r"--base /usr/lib": "needs MPICH's library",
-    r"--backend nccl": "needs GPUs",
+    r"--backend nccl|nccl-plan\.json": "needs GPUs",
     r"--verify": "needs Open MPI or MPICH: the exports' own tests run it",
     r"xla\.sh": "needs JAX",
     r"optimum machine\.json --nodes 4 --set": "the machine is the reader's",
