@@ -70,6 +70,16 @@ class ConfirmationPlan:
         return PASSES * RENEWAL_S + _needed_s(self.points) if self.points else 0.0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Seen:
+    """What the search has seen, and what the margin and a call's surroundings cost."""
+
+    standings: Mapping[int, Sequence[Standing]]
+    default_s: Mapping[int, float]
+    min_gain: float
+    stretch: Stretch
+
+
 def plan_confirmation(
     finalists: Mapping[int, Candidate],
     standings: Mapping[int, Sequence[Standing]],
@@ -103,6 +113,7 @@ def plan_confirmation(
         aim: of the largest searched size (see `Point`). Where a finalist stands alone it is at least what
             lets it do so (`topotune.tune.smoothing`).
     """
+    seen = _Seen(standings=standings, default_s=default_s, min_gain=min_gain, stretch=stretch)
     aims = {max(finalists, default=0): aim}
     if len(finalists) > 1:
         for size in alone(finalists):
@@ -111,11 +122,8 @@ def plan_confirmation(
     def planned(time_s: float, *, several_looks: bool) -> ConfirmationPlan:
         points, kept = _planned(
             finalists,
-            standings,
-            default_s,
-            min_gain=min_gain,
+            seen,
             budget_s=time_s,
-            stretch=stretch,
             weights=weights or dict.fromkeys(finalists, 1.0),
             several_looks=several_looks,
         )
@@ -135,12 +143,9 @@ def plan_confirmation(
 
 def _planned(
     finalists: Mapping[int, Candidate],
-    standings: Mapping[int, Sequence[Standing]],
-    default_s: Mapping[int, float],
+    seen: _Seen,
     *,
-    min_gain: float,
     budget_s: float,
-    stretch: Stretch,
     weights: Mapping[int, float],
     several_looks: bool,
 ) -> tuple[list[Point], dict[int, Candidate]]:
@@ -151,9 +156,7 @@ def _planned(
 
     def planned(finalists: Mapping[int, Candidate]) -> list[Point]:
         points = confirmation_points(finalists, short=short, close=close, last_apart=last_apart)
-        points = _with_rounds(
-            points, finalists, standings, default_s, min_gain, stretch, several_looks=several_looks
-        )
+        points = _with_rounds(points, finalists, seen, several_looks=several_looks)
         return [_weighted(point, finalists, weights) for point in points]
 
     while departing := [size for size, one in kept.items() if one != DEFAULT]:
@@ -165,7 +168,9 @@ def _planned(
         costliest = max(
             departing,
             key=lambda size: (
-                default_s[size] / math.log(ratio_of(standings[size], finalists[size])) / weights[size]
+                seen.default_s[size]
+                / math.log(ratio_of(seen.standings[size], finalists[size]))
+                / weights[size]
             ),
         )
         without = {**kept, costliest: DEFAULT}
@@ -193,7 +198,8 @@ def least_confirmation_s(
 ) -> float:
     """Wall time of confirming all finalists with the fewest rounds that can bound an interval."""
     points = confirmation_points(finalists, short=frozenset(finalists), close=True)
-    points = _with_rounds(points, finalists, standings, default_s, min_gain, stretch, several_looks=False)
+    seen = _Seen(standings=standings, default_s=default_s, min_gain=min_gain, stretch=stretch)
+    points = _with_rounds(points, finalists, seen, several_looks=False)
     return PASSES * RENEWAL_S + _least_s(points, fewest_rounds(count_comparisons(points)))
 
 
@@ -276,36 +282,32 @@ def _nearest_with(candidate: Candidate, finalists: Mapping[int, Candidate], mess
 def _with_rounds(
     points: Sequence[Point],
     finalists: Mapping[int, Candidate],
-    standings: Mapping[int, Sequence[Standing]],
-    default_s: Mapping[int, float],
-    min_gain: float,
-    stretch: Stretch,
+    seen: _Seen,
     *,
     several_looks: bool,
 ) -> list[Point]:
     """Points with the rounds that each needs to clear the margin."""
     num_comparisons = _num_comparisons(points, several_looks=several_looks)
     level = corrected(confidence_of(_first_share(several_looks)), num_comparisons)
-    least = dict.fromkeys(finalists, 1 + min_gain)
+    least = dict.fromkeys(finalists, 1 + seen.min_gain)
     if len(finalists) > 1:
-        least.update(dict.fromkeys(alone(finalists), margin_twice_over(min_gain)))
+        least.update(dict.fromkeys(alone(finalists), margin_twice_over(seen.min_gain)))
     planned = []
     for point in points:
-        rounds, call_s = 0, 0.0
-        calls_s = interpolated(default_s, point.message_bytes)
+        rounds = 0
+        call_s = calls_s = interpolated(seen.default_s, point.message_bytes)
         for candidate in point.candidates:
             # An odd size between two searched ones is expected to be no easier than the nearest of its
             # candidate's.
             near = _nearest_with(candidate, finalists, point.message_bytes)
-            standing = next(one for one in standings[near] if one.candidate == candidate)
+            standing = next(one for one in seen.standings[near] if one.candidate == candidate)
             # Half of the way to the interval's low end: the best of many looks better than it is.
             expected = math.sqrt(standing.comparison.ratio * max(standing.comparison.low, 1.0))
             log_gain = math.log(expected / least[near])
             needed = rounds_needed(log_gain, standing.log_spread, confidence=level, most=_MOST_ROUNDS)
             rounds = max(rounds, needed, _LEAST_NEED)
-            calls_s += interpolated(default_s, point.message_bytes) / standing.comparison.ratio
-            call_s = max(call_s, interpolated(default_s, point.message_bytes))
-        round_s = calls_s * stretch(calls_s / (1 + len(point.candidates)))
+            calls_s += call_s / standing.comparison.ratio
+        round_s = calls_s * seen.stretch(calls_s / (1 + len(point.candidates)))
         planned.append(replace(point, num_rounds=rounds, round_s=round_s, call_s=call_s))
     return planned
 
